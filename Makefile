@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.built-for
+ARGS ?=
+
+.PHONY: help env env-system demo test check bench
+
+help:  ## what each target does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env: $(STAMP)  ## build .venv with what was tested (constraints.txt); does nothing when it is up to date
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gradwatch needs Python 3.11 or newer; name one with make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+env-system:  ## install the Debian packages that some tests need (none so far)
+	@true
+
+demo: env  ## diagnose a training log of our own, and three real ones where ../shared/corpus lies beside the checkout
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: env  ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: env  ## format, lint, types, floors
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: env  ## run every benchmark in its quick form
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file --quick; done

@@ -1,0 +1,1 @@
+"""The Dash pages of gradwatch."""

@@ -1,0 +1,1 @@
+"""Which checkpoint to keep."""

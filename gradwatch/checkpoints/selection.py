@@ -1,0 +1,103 @@
+"""The step worth keeping: best by the held-out metric, else by reward, smoothed, and never one with a non-finite value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from gradwatch.metrics import metric
+from gradwatch.schema import BestStep, Series
+
+HELD_OUT = tuple("score reward accuracy success_rate pass_rate f1 map bleu rouge wer cer error perplexity loss".split())
+"""Held-out metrics in the order in which they are preferred: what the task is judged by comes before the loss."""
+EARNINGS = ("score", "reward", "success_rate")
+MIN_EVALUATIONS = 3
+MIN_REWARDS = 10
+
+
+class Measured(NamedTuple):
+    """One series by ascending step."""
+
+    series: Series
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+def best_step(curves: Iterable[Measured]) -> BestStep | None:
+    """The best step of a run's newest attempt, or None where nothing says which step is better.
+
+    A step is vetoed where a loss, gradient norm or the metric itself was non-finite since the metric's last value.
+    """
+    curves = list(curves)
+    newest = max((one.series.attempt for one in curves), default=1)
+    current = [one for one in curves if one.series.attempt == newest]
+    chosen = _preferred(current, "eval", HELD_OUT, MIN_EVALUATIONS) or _rewards(current)
+    return _best_of(chosen, _nonfinite_steps(current)) if chosen is not None else None
+
+
+def smoothed(values: Sequence[float], width: int) -> list[float]:
+    """The centred running median of `width` (odd) values; at the ends the window is cut."""
+    half = width // 2
+    return [median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]
+
+
+def _rewards(curves: Sequence[Measured]) -> Measured | None:
+    return _preferred(curves, "rollout", EARNINGS, MIN_REWARDS) or _preferred(curves, "train", EARNINGS, MIN_REWARDS)
+
+
+def _preferred(curves: Sequence[Measured], stream: str, names: Sequence[str], at_least: int) -> Measured | None:
+    fit = [one for one in curves if one.series.stream == stream and one.series.metric in names and _is_whole(one.series)]
+    fit = [one for one in fit if sum(map(math.isfinite, one.values)) >= at_least]
+    return min(fit, key=lambda one: (names.index(one.series.metric), len(one.series.source_key)), default=None)
+
+
+def _is_whole(series: Series) -> bool:
+    return not (series.role or series.agent) and series.stat.partition("@")[0] in ("", "mean")
+
+
+def _nonfinite_steps(curves: Sequence[Measured]) -> list[int]:
+    watched = ("loss", "policy_loss", "grad_norm")
+    return sorted(
+        step
+        for one in curves
+        if one.series.metric in watched
+        for step, value in zip(one.steps, one.values, strict=True)
+        if not math.isfinite(value)
+    )
+
+
+def _best_of(curve: Measured, bad: Sequence[int]) -> BestStep | None:
+    known = metric(curve.series.metric)
+    sign = -1.0 if known is not None and known.better == "min" else 1.0
+    finite = [(step, value) for step, value in zip(curve.steps, curve.values, strict=True) if math.isfinite(value)]
+    width = 3 if curve.series.stream == "eval" else min(15, max(5, len(finite) // 20)) | 1
+    levels = smoothed([sign * value for _, value in finite], width)
+    last_bad = iter([*bad, math.inf])
+    next_bad, previous, healthy = next(last_bad), -math.inf, []
+    for (step, value), level in zip(finite, levels, strict=True):
+        vetoed = False
+        while next_bad <= step:
+            vetoed = vetoed or next_bad > previous
+            next_bad = next(last_bad)
+        previous = step
+        healthy += [] if vetoed else [(level, step, value)]
+    if not healthy:
+        return None
+    _, step, value = max(healthy, key=lambda one: (one[0], -one[1]))
+    return BestStep(
+        step,
+        curve.series.source_key or curve.series.metric,
+        value,
+        _reason(curve, width, len(finite), len(healthy), step),
+    )
+
+
+def _reason(curve: Measured, width: int, total: int, healthy: int, step: int) -> str:
+    kind = "held-out" if curve.series.stream == "eval" else "training"
+    name = curve.series.source_key or curve.series.metric
+    text = f"best of {total} values of {kind} {name}, smoothed over {width}"
+    if healthy < total:
+        text += f"; {total - healthy} steps with non-finite values before them were left out"
+    return text if step != curve.steps[-1] else f"{text}; it is the last one"

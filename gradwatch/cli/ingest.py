@@ -1,0 +1,94 @@
+"""A log file into a store of its own, watched: what `diagnose` reports from and `import` copies from."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from gradwatch.importers.blocks import RunLog
+from gradwatch.importers.reader import LogFile
+from gradwatch.schema import RunInfo
+from gradwatch.store import open_store
+from gradwatch.store.local import LocalStore
+from gradwatch.watcher import Watcher
+
+IN_MEMORY_BYTES = 32 * 2**20
+_NAMELESS = frozenset(
+    ("trainer_state", "trainer_log", "progress", "metrics", "log", "logs", "train", "output", "stdout", "0", "monitor")
+)
+
+
+class Ingested(NamedTuple):
+    """A watched file: the store that holds its runs, and each run with its steps."""
+
+    store: LocalStore
+    runs: list[tuple[RunInfo, RunLog]]
+
+
+@contextmanager
+def ingested(path: Path, project: str = "default", progress: Callable[[int], None] | None = None) -> Iterator[Ingested]:
+    """Read one log file and run the detectors over it; UnreadableLogError where it is no log.
+
+    A large file's points go to a temporary folder, so that memory does not grow with the log.
+    """
+    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
+        log = LogFile(path, progress)
+        store = open_store(None if path.stat().st_size < IN_MEMORY_BYTES else Path(folder))
+        try:
+            yield Ingested(store, _read(log, store, project))
+        finally:
+            store.close()
+
+
+def _read(log: LogFile, store: LocalStore, project: str) -> list[tuple[RunInfo, RunLog]]:
+    base = run_id(log.path)
+    ids: dict[str, str] = {}
+    for run, block in log.blocks():
+        if run not in ids:
+            ids[run] = base if not run else hashlib.sha256(f"{base}/{run}".encode()).hexdigest()[:12]
+            store.put_run(RunInfo(ids[run], run_name(log.path, run), project))
+        store.append(ids[run], block)
+    result = []
+    for run, told in log.runs.items():
+        info = RunInfo(
+            id=ids.get(run) or base,
+            name=run_name(log.path, run),
+            project=project,
+            source=str(log.path),
+            format=log.format,
+            rows=told.rows,
+            created=time.time(),
+            config=told.config,
+            warnings=tuple(log.warnings),
+        )
+        store.put_run(info)
+        Watcher(store, info.id).catch_up()
+        result.append((info, told))
+    return result
+
+
+def run_id(path: Path) -> str:
+    """Twelve hex digits of the file's content: importing a file again is recognised."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()[:12]
+
+
+def run_name(path: Path, run: str = "") -> str:
+    """The run's name within its file, else the file's, else the folder's where the file's says nothing."""
+    if run:
+        return run
+    stem = path.name.removesuffix(".gz")
+    stem = stem.rpartition(".")[0] or stem
+    folder = path.resolve().parent
+    if stem.lower() in _NAMELESS:
+        folder = folder.parent if folder.name.startswith("checkpoint-") else folder
+        return folder.name or stem
+    return stem

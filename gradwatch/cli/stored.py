@@ -1,0 +1,65 @@
+"""Runs that a store keeps: found by id or name, copied in from an ingested file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gradwatch.cli.ingest import Ingested
+from gradwatch.errors import GradwatchError, StoreError
+from gradwatch.schema import RunInfo
+from gradwatch.store import open_store
+from gradwatch.store.base import Store
+from gradwatch.store.local import LocalStore
+from gradwatch.watcher import Watcher
+
+DEFAULT_DATA = Path("gradwatch-data")
+
+
+@contextmanager
+def existing(data: Path) -> Iterator[LocalStore]:
+    """The store in a folder that must be there already: reading creates nothing."""
+    if not data.is_dir():
+        raise StoreError(
+            f"{data}: there is no store; import a log with `gradwatch import PATH --data {data}`, or name another folder"
+        )
+    store = open_store(data)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def find_run(store: Store, wanted: str) -> RunInfo:
+    """The run with that id, else the newest of that name."""
+    runs = store.runs()
+    for one in [*(run for run in runs if run.id == wanted), *(run for run in runs if run.name == wanted)]:
+        return one
+    known = ", ".join(sorted({run.name for run in runs})[:8])
+    raise StoreError(f"no run {wanted!r} in the store; it has {known or 'no runs yet'} (list them with `gradwatch runs`)")
+
+
+def import_runs(done: Ingested, store: Store, name: str | None) -> list[dict[str, Any]]:
+    """Copy the runs of a file that was read to its end into a store, each in one transaction, and watch them there."""
+    if name is not None and len(done.runs) > 1:
+        names = ", ".join(info.name for info, _ in done.runs[:5])
+        raise GradwatchError(f"--run names one run, but the log holds {len(done.runs)} ({names}); leave it out to keep their names")
+    known = {one.id for one in store.runs()}
+    return [
+        _import(info if name is None else msgspec.structs.replace(info, name=name), done.store, store, known)
+        for info, _ in done.runs
+    ]
+
+
+def _import(info: RunInfo, source: Store, store: Store, known: set[str]) -> dict[str, Any]:
+    new = info.id not in known
+    if new:
+        store.put_run(info)
+        store.append(info.id, (block for _, block in source.replay(info.id)), batch_id=f"import:{info.id}")
+        Watcher(store, info.id).catch_up()
+    found = len(store.findings(info.id))
+    return {"id": info.id, "name": info.name, "project": info.project, "rows": info.rows, "findings": found, "new": new}

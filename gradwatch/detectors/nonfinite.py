@@ -1,0 +1,171 @@
+"""`nonfinite`: a metric became NaN or infinite; one finding for all that it dragged along."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import msgspec
+
+from gradwatch.detectors.base import Case, Parameter, where
+from gradwatch.schema import Block, Finding, Series
+
+CLEAN_AFTER = 20
+MAX_MEMBERS = 50
+CORE = frozenset(
+    "loss policy_loss value_loss kl_loss grad_norm param_norm perplexity entropy kl approx_kl reward score advantage "
+    "importance_ratio logp_difference value".split()
+)
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """One series of an episode: its non-finite values so far, and how many finite ones came since the last."""
+
+    first: int
+    last: int
+    count: int
+    value: str
+    finite: int = 0
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    """One attempt of one role: the episode under way there, by the series that it has reached."""
+
+    episodes: int = 0
+    members: dict[str, _Member] = {}
+    series: dict[str, Series] = {}
+
+
+class NonFinite:
+    """Fires at the first NaN or infinity of any metric, and follows it until every series was finite for 20 values.
+
+    Why: a NaN in loss or gradient ends a run that goes on silently; a skipped AMP step is normal, a streak of them is not.
+    A single non-finite gradient norm, and auxiliary metrics, are warnings; a streak in a metric that training depends on is
+    critical. The series that was non-finite at the earliest step names the finding, the rest are listed in its evidence.
+    Known false alarms: a metric that is undefined by nature (explained variance of a constant return).
+    No early warning is claimed: a NaN often comes without any precursor.
+    Source: verl#2505, trl#6702, verl-omni (streaks), GradScaler documentation.
+    """
+
+    name: ClassVar[str] = "nonfinite"
+    kind: ClassVar[str] = "nonfinite"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("clean_after", CLEAN_AFTER, "values", "ours: NaN every few steps is one trouble, not many"),
+    )
+    HEALTHY: ClassVar[tuple[Case, ...]] = (
+        Case("finite, zero and huge", "loss", (0.0, -0.0, 1e308, -1e308, 5e-324)),
+        Case("no point at all", "loss", ()),
+    )
+    SICK: ClassVar[tuple[Case, ...]] = (
+        Case("one skipped step", "grad_norm", (1.0, 1.0, math.nan, *[1.0] * 25), (("warning", 3, 3),)),
+        Case("a streak", "loss", (1.0, 1.0, math.nan, math.nan, math.nan), (("critical", 3, 5),)),
+        Case("an infinity", "loss", (1.0, math.inf, 1.0), (("critical", 2, 2),)),
+        Case("an auxiliary key", "my/own", (math.nan,) * 5, (("warning", 1, 5),)),
+        Case("twice, far apart", "loss", (math.nan, *[1.0] * 25, -math.inf), (("critical", 1, 1), ("critical", 27, 27))),
+    )
+
+    def reads(self, series: Series) -> bool:
+        return True
+
+    def load(self, state: bytes) -> dict[str, _Scope]:
+        return msgspec.msgpack.decode(state, type=dict[str, _Scope]) if state else {}
+
+    def dump(self, state: dict[str, _Scope]) -> bytes:
+        return msgspec.msgpack.encode(state)
+
+    def update(self, state: dict[str, _Scope], block: Block) -> tuple[dict[str, _Scope], list[Finding]]:
+        after = dict(state)
+        findings: list[Finding] = []
+        scopes = [f"{one.attempt}\x1f{one.role}\x1f{one.policy}" for one in block.series]
+        keys = [
+            f"{one.stream}\x1f{one.source_key or one.metric}\x1f{one.stat}\x1f{one.agent}\x1f{one.scope}\x1f{one.rank}"
+            for one in block.series
+        ]
+        touched: dict[str, None] = {}
+        for at, step, value in zip(block.index, block.step, block.value, strict=True):
+            scope = after.get(scopes[at])
+            if math.isfinite(value):
+                if scope is None or keys[at] not in scope.members:
+                    continue
+                scope, closed = _finite(scope, keys[at])
+                findings += [self._describe(scope, closed=True)] if closed else []
+                after[scopes[at]] = _Scope(scope.episodes) if closed else scope
+            else:
+                after[scopes[at]] = _nonfinite(scope or _Scope(), keys[at], block.series[at], step, value)
+                touched[scopes[at]] = None
+        findings += [self._describe(after[name], closed=False) for name in touched if after[name].members]
+        return after, findings
+
+    def _describe(self, scope: _Scope, closed: bool) -> Finding:
+        members = sorted(scope.members.items(), key=lambda item: (item[1].first, scope.series[item[0]].metric not in CORE))
+        key, first = members[0]
+        series = scope.series[key]
+        end = max(member.last for _, member in members)
+        others = [scope.series[name].source_key or scope.series[name].metric for name, _ in members[1:]]
+        count = f"{first.count} value{'s' if first.count > 1 else ''}"
+        message = f"{where(series)} became {first.value} at step {first.first} ({count} until step {first.last})"
+        if others:
+            message += f"; with it {len(others)} more: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
+        return Finding(
+            kind=self.kind,
+            detector=self.name,
+            severity=_severity(scope),
+            metric=series.metric,
+            source_key=series.source_key,
+            stat=series.stat,
+            rank=series.rank,
+            stream=series.stream,
+            attempt=series.attempt,
+            role=series.role,
+            agent=series.agent,
+            policy=series.policy,
+            scope=series.scope,
+            start_step=first.first,
+            end_step=end,
+            message=message,
+            suggestion=_suggestion(series),
+            episode=scope.episodes,
+            subject="any metric",
+            closed=closed,
+            evidence={"value": first.value, "count": first.count, "others": others},
+        )
+
+
+def _finite(scope: _Scope, key: str) -> tuple[_Scope, bool]:
+    member = scope.members[key]
+    members = {**scope.members, key: msgspec.structs.replace(member, finite=min(member.finite + 1, CLEAN_AFTER))}
+    closed = all(one.finite >= CLEAN_AFTER for one in members.values())
+    return msgspec.structs.replace(scope, members=members), closed
+
+
+def _nonfinite(scope: _Scope, key: str, series: Series, step: int, value: float) -> _Scope:
+    known = scope.members.get(key)
+    if known is None and len(scope.members) >= MAX_MEMBERS:
+        return scope
+    name = "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    if known is None:
+        member = _Member(step, step, 1, name)
+    else:
+        member = msgspec.structs.replace(known, last=max(step, known.last), count=known.count + 1, finite=0)
+    members = {**scope.members, key: member}
+    episodes = scope.episodes if scope.members else scope.episodes + 1
+    return _Scope(episodes, members, {**scope.series, key: series} if known is None else scope.series)
+
+
+def _severity(scope: _Scope) -> str:
+    core = [(scope.series[key].metric, member) for key, member in scope.members.items() if scope.series[key].metric in CORE]
+    skipped_only = all(metric == "grad_norm" and member.count == 1 for metric, member in core)
+    return "warning" if skipped_only else "critical"
+
+
+def _suggestion(series: Series) -> str:
+    if series.metric == "reward":
+        return (
+            "a reward function returned None or NaN: guard it, and leave the group out of the group's mean and standard deviation"
+        )
+    if series.metric in CORE:
+        return (
+            "if it is a single step under fp16 loss scaling, nothing; else stop, go back to the last finite checkpoint, and find "
+            "the first module with a non-finite output (bf16 instead of fp16, lower learning rate, epsilon in logs and divisions)"
+        )
+    return "see whether the metric is defined for such a batch; it does not by itself mean that training is broken"

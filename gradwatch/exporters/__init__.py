@@ -1,0 +1,1 @@
+"""What gradwatch feeds to other systems."""

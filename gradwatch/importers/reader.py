@@ -1,0 +1,116 @@
+"""A path to logs: which files of a folder are logs, of which format each is, and its points block by block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gradwatch.errors import UnreadableLogError
+from gradwatch.importers import IMPORTERS
+from gradwatch.importers.axis import place
+from gradwatch.importers.base import Importer
+from gradwatch.importers.blocks import Blocks, RunLog
+from gradwatch.importers.source import Source
+from gradwatch.schema import Block
+
+_LOG_SUFFIXES = frozenset(
+    ".json .jsonl .ndjson .csv .tsv .log .txt .out .err .stdout .stderr .console .ipynb .gz .tfevents .v2".split()
+)
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+_MAX_FILES = 10_000
+
+
+class LogFile:
+    """One file that some importer recognised. `runs`, `format` and `warnings` are complete once `blocks` is exhausted."""
+
+    def __init__(self, path: Path, progress: Callable[[int], None] | None = None) -> None:
+        self._source = Source(path, progress)
+        self._importer = _recognise(path, self._source)
+        self._blocks = Blocks()
+        self.path = path
+
+    @property
+    def format(self) -> str:
+        """The format's name, as finely as the content told it."""
+        return self._source.format or self._importer.format
+
+    @property
+    def runs(self) -> dict[str, RunLog]:
+        """What the file told of each of its runs, by the run's name within the file ("" where there is one)."""
+        return self._blocks.runs
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader of the report must know of how the file was read."""
+        return self._source.all_warnings()
+
+    def blocks(self) -> Iterator[tuple[str, Block]]:
+        """The file's points as (run within the file, block). UnreadableLogError where it holds no record at all."""
+        try:
+            yield from self._blocks.of(place(self._importer.rows(self._source), self._source))
+        except OSError as error:
+            raise UnreadableLogError(
+                f"{self.path}: reading failed ({error.strerror or error}); is the disk still there?"
+            ) from error
+        if not self.runs:
+            reasons = "".join(f" ({warning})" for warning in self.warnings[:2])
+            raise UnreadableLogError(
+                f"{self.path}: read as {self.format}, but it holds no metrics{reasons}; give a log in which a step has numbers, "
+                "such as trainer_state.json, a console log, CSV, JSONL or TensorBoard events"
+            )
+
+
+def find_logs(path: Path) -> list[Path]:
+    """The log files under a path: the file itself, or those of a folder, without the older states of one run's checkpoints."""
+    if not path.exists():
+        raise UnreadableLogError(f"{path}: no such file or folder; check the path")
+    if not path.is_dir():
+        return [path]
+    files = []
+    for at, file in enumerate(sorted(path.rglob("*"))):
+        if at >= _MAX_FILES:
+            break
+        if file.is_file() and _looks_like_log(file.relative_to(path)):
+            files.append(file)
+    found = _newest_states(files)
+    if not found:
+        raise UnreadableLogError(f"{path}: no file in this folder looks like a training log; give the log's own path")
+    return found
+
+
+def _looks_like_log(file: Path) -> bool:
+    if any(part.startswith(".") for part in file.parts):
+        return False
+    return file.suffix.lower() in _LOG_SUFFIXES or "tfevents" in file.name or not file.suffix
+
+
+def _newest_states(files: list[Path]) -> list[Path]:
+    """Of `run/checkpoint-N/trainer_state.json` only the one with the largest N: it holds the others' history."""
+    newest: dict[Path, tuple[int, Path]] = {}
+    kept = []
+    for file in files:
+        match = _CHECKPOINT.match(file.parent.name)
+        if file.name != "trainer_state.json" or match is None:
+            kept.append(file)
+            continue
+        at = (int(match[1]), file)
+        newest[file.parent.parent] = max(newest.get(file.parent.parent, at), at)
+    return sorted([*kept, *(file for _, file in newest.values())])
+
+
+def _recognise(path: Path, source: Source) -> Importer:
+    try:
+        head = source.head()
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UnreadableLogError(f"{path}: cannot be read ({reason}); check that it exists and may be read") from error
+    if not head.strip():
+        raise UnreadableLogError(f"{path}: the file is empty; has the run logged anything yet?")
+    for importer in IMPORTERS:
+        if importer.recognises(head):
+            return importer
+    raise UnreadableLogError(
+        f"{path}: not a training log that gradwatch knows (it looks binary); known are console logs, JSON, "
+        "JSONL, CSV and TensorBoard events"
+    )

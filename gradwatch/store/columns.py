@@ -1,0 +1,60 @@
+"""Between records and DuckDB: numpy views of a Block's arrays on the way in, arrays rebuilt on the way out."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwatch.schema import Block, Series
+
+Column = npt.NDArray[Any]
+Columns = dict[str, Column]
+
+
+def point_columns(block: Block, ids: Mapping[Series, int], after: int) -> Columns:
+    """A non-empty block as columns named as the points table's, numbered from `after` + 1, without copying a value.
+
+    DuckDB reads a numpy NaN as NULL, so the value's bits ride along as integers over the same memory, to restore it.
+    """
+    value = _view(block.value)
+    series_ids = np.array([ids[series] for series in block.series], dtype=np.int32)
+    return {
+        "series_id": series_ids[_view(block.index)],
+        "sequence": np.arange(after + 1, after + 1 + len(block), dtype=np.int64),
+        "step": _view(block.step),
+        "wall_time": _view(block.wall_time),
+        "value": value,
+        "value_bits": value.view(np.int64),
+        "flags": _view(block.flags),
+    }
+
+
+def to_block(columns: Columns, series: Mapping[int, Series]) -> Block:
+    """The block of the columns series_id, step, wall_time, value and flags; `series` names the ids."""
+    block = Block()
+    ids, index = np.unique(columns["series_id"], return_inverse=True)
+    for series_id in ids.tolist():
+        block.series_id(series[series_id])
+    _fill(block.index, index.astype(np.int32))
+    _fill(block.step, columns["step"])
+    _fill(block.wall_time, columns["wall_time"])
+    _fill(block.value, columns["value"])
+    _fill(block.flags, columns["flags"])
+    return block
+
+
+def transposed(rows: Iterable[tuple[object, ...]]) -> list[list[object]]:
+    """The columns of a non-empty table of rows, as DuckDB's list parameters."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _view(column: array[Any]) -> Column:
+    return np.frombuffer(column, dtype=column.typecode)
+
+
+def _fill(column: array[Any], values: Column) -> None:
+    column.frombytes(values.tobytes())

@@ -1,0 +1,148 @@
+"""The store of one machine: points in DuckDB, the rest in SQLite, both in one folder or both in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+
+from gradwatch.errors import StoreError
+from gradwatch.schema import Block, Finding, RunInfo, Sample, StoredFinding
+from gradwatch.store.base import Curve, WatchState
+from gradwatch.store.duckdb import PointStore, connect
+from gradwatch.store.export import export_points
+from gradwatch.store.metadata import Metadata, open_metadata
+
+POINTS_FILE = "points.duckdb"
+METADATA_FILE = "metadata.sqlite"
+
+
+class LocalStore:
+    """A `Store` and `Exportable` on a point store and a metadata database; safe to use from several threads."""
+
+    def __init__(self, points: PointStore, metadata: Metadata, release: Callable[[], None] = lambda: None) -> None:
+        self._points = points
+        self._metadata = metadata
+        self._release = release
+        self._known: set[str] = set()
+        self._closed = False
+
+    def put_run(self, run: RunInfo) -> None:
+        """Create the run, or replace what is known of it."""
+        self._metadata.put_run(run)
+
+    def runs(self, project: str | None = None) -> list[RunInfo]:
+        """All runs, or those of a project, the newest first."""
+        return self._metadata.runs(project)
+
+    def append(self, run: str, points: Block | Iterable[Block], samples: Sequence[Sample] = (), batch_id: str | None = None) -> int:
+        """Durably add points and samples in one transaction; return the run's last sequence number."""
+        self._require(run)
+        return self._points.append(run, points, samples, batch_id)
+
+    def replay(self, run: str, after: int = 0, size: int = 50_000) -> Iterator[tuple[int, Block]]:
+        """The run's points in sequence order, rewrites included, as (last sequence number, block)."""
+        self._require(run)
+        return self._points.replay(run, after, size)
+
+    def curves(self, run: str, metrics: Iterable[str] | None = None) -> list[Curve]:
+        """The run's series, each with the last write of every step."""
+        self._require(run)
+        return self._points.curves(run, metrics)
+
+    def samples(self, run: str, step: int | None = None, role: str | None = None) -> list[Sample]:
+        """The run's samples, by step and in the order in which they came."""
+        self._require(run)
+        return self._points.samples(run, step, role)
+
+    def put_watch(self, run: str, state: WatchState, findings: Sequence[Finding]) -> None:
+        """Commit detector state and the findings it led to together."""
+        self._require(run)
+        self._metadata.put_watch(run, state, findings)
+
+    def watch(self, run: str) -> WatchState:
+        """What `put_watch` committed last, or the empty state."""
+        self._require(run)
+        return self._metadata.watch(run)
+
+    def findings(self, run: str) -> list[StoredFinding]:
+        """The run's findings by attempt and start step."""
+        self._require(run)
+        return self._metadata.findings(run)
+
+    def export(self, run: str, path: Path) -> int:
+        """Write the run's points to a .parquet or .csv file, atomically; return their number."""
+        self._require(run)
+        return export_points(self._points, run, path)
+
+    def close(self) -> None:
+        """Release every resource; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._points.close()
+        self._metadata.close()
+        self._release()
+
+    def _require(self, run: str) -> None:
+        # Runs are never removed, so one look into the database is enough for each.
+        if run in self._known:
+            return
+        if not self._metadata.has_run(run):
+            raise StoreError(f"the store has no run {run!r}: create it with put_run first, or take an id from runs()")
+        self._known.add(run)
+
+
+def open_local(path: Path | None) -> LocalStore:
+    """Open the store in a folder, created if missing, or a new one in memory; StoreError where that is impossible."""
+    if path is None:
+        return LocalStore(PointStore(connect(None)), open_metadata(None))
+    folder = _folder(path)
+    _claim(folder)
+    try:
+        return _open_folder(folder)
+    except StoreError:
+        _claims.discard(folder)
+        raise
+
+
+def _open_folder(folder: Path) -> LocalStore:
+    # Points first: DuckDB's lock on the file keeps other processes away from both databases.
+    points = _open_points(folder / POINTS_FILE)
+    try:
+        metadata = open_metadata(folder / METADATA_FILE)
+    except StoreError:
+        points.close()
+        raise
+    return LocalStore(points, metadata, release=lambda: _claims.discard(folder))
+
+
+def _open_points(path: Path) -> PointStore:
+    database = connect(path)
+    try:
+        return PointStore(database)
+    except StoreError:
+        database.close()
+        raise
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise StoreError(f"{path} is not a folder: name a folder for the store's files") from error
+    except OSError as error:
+        raise StoreError(f"cannot create the store's folder {path}: name one that can be written ({error})") from error
+    return path.resolve()
+
+
+_claims: set[Path] = set()
+_claims_owner = Lock()
+
+
+def _claim(folder: Path) -> None:
+    # Within one process DuckDB opens a file twice without complaint, and two stores would number points alike.
+    with _claims_owner:
+        if folder in _claims:
+            raise StoreError(f"the store in {folder} is already open in this process: share it, or close it first")
+        _claims.add(folder)

@@ -1,0 +1,78 @@
+"""How samples lie in DuckDB: one row a sample, its rewards as a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from gradwatch.schema import Sample
+from gradwatch.store.columns import transposed
+
+
+def insert_samples(connection: duckdb.DuckDBPyConnection, run: str, samples: Sequence[Sample], after: int) -> None:
+    """Add the samples, numbered from `after` + 1."""
+    if samples:
+        connection.execute(_INSERT_SAMPLES, [run, after, *transposed(_row(sample) for sample in samples)])
+
+
+def select_samples(connection: duckdb.DuckDBPyConnection, run: str, step: int | None, role: str | None) -> list[Sample]:
+    """The run's samples of a step and role (None: of all), by step and number."""
+    rows = connection.execute(_SELECT_SAMPLES, {"run": run, "step": step, "role": role}).fetchall()
+    return [Sample(*row) for row in rows]
+
+
+_INSERT_SAMPLES = """
+INSERT INTO samples
+SELECT
+    $1,
+    $2 + unnest(range(1, len($3) + 1)),
+    unnest($3::BIGINT[]),
+    unnest($4::VARCHAR[]),
+    unnest($5::VARCHAR[]),
+    unnest($6::BIGINT[]),
+    unnest($7::VARCHAR[]),
+    unnest($8::VARCHAR[]),
+    unnest($9::VARCHAR[]),
+    map(unnest($10::VARCHAR[][]), unnest($11::VARCHAR[][]::DOUBLE[][])),
+    unnest($12::VARCHAR[]::DOUBLE[]),
+    unnest($13::BIGINT[]),
+    unnest($14::BIGINT[]),
+    unnest($15::BOOLEAN[]),
+    unnest($16::VARCHAR[]::DOUBLE[]),
+    unnest($17::BIGINT[])
+"""
+
+_SELECT_SAMPLES = """
+SELECT
+    step, role, agent, turn, group_id, prompt, output, rewards,
+    advantage, prompt_tokens, output_tokens, format_valid, influence, flags
+FROM samples
+WHERE run = $run AND ($step IS NULL OR step = $step) AND ($role IS NULL OR role = $role)
+ORDER BY step, number
+"""
+
+
+def _row(sample: Sample) -> tuple[object, ...]:
+    return (
+        sample.step,
+        sample.role,
+        sample.agent,
+        sample.turn,
+        sample.group,
+        sample.prompt,
+        sample.output,
+        list(sample.rewards.keys()),
+        [_text(reward) for reward in sample.rewards.values()],
+        _text(sample.advantage),
+        sample.prompt_tokens,
+        sample.output_tokens,
+        sample.format_valid,
+        _text(sample.influence),
+        sample.flags,
+    )
+
+
+def _text(number: float | None) -> str | None:
+    # DuckDB 1.5 takes a NaN in a list parameter for NULL; as text it stays what it is.
+    return None if number is None else repr(float(number))

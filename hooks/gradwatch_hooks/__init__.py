@@ -1,0 +1,1 @@
+"""Hooks that attach gradwatch to training loops."""

@@ -1,0 +1,1 @@
+"""Schema migrations: alembic for the metadata database, numbered SQL for the point store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -26,8 +27,10 @@ class Measured(NamedTuple):
 
 
 def best_step(curves: Iterable[Measured]) -> BestStep | None:
-    """The best step of a run's newest attempt, or None where nothing says which step is better.
+    """The best step of a run's newest attempt, or None where nothing says which step is better (no such metric, or a constant one).
 
+    A step is as good as its own value or the running median around it, whichever is worse: neither a lucky value in bad company
+    nor a bad one in good company wins. Of equals the better value wins, then the later step.
     A step is vetoed where a loss, gradient norm or the metric itself was non-finite since the metric's last value.
     """
     curves = list(curves)
@@ -38,9 +41,10 @@ def best_step(curves: Iterable[Measured]) -> BestStep | None:
 
 
 def smoothed(values: Sequence[float], width: int) -> list[float]:
-    """The centred running median of `width` (odd) values; at the ends the window is cut."""
-    half = width // 2
-    return [median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]
+    """The centred running median of `width` (odd) values; at the ends the first and last whole window is taken."""
+    last = max(0, len(values) - width)
+    starts = (min(max(0, at - width // 2), last) for at in range(len(values)))
+    return [median(values[start : start + width]) for start in starts]
 
 
 def _rewards(curves: Sequence[Measured]) -> Measured | None:
@@ -50,7 +54,9 @@ def _rewards(curves: Sequence[Measured]) -> Measured | None:
 def _preferred(curves: Sequence[Measured], stream: str, names: Sequence[str], at_least: int) -> Measured | None:
     fit = [one for one in curves if one.series.stream == stream and one.series.metric in names and _is_whole(one.series)]
     fit = [one for one in fit if sum(map(math.isfinite, one.values)) >= at_least]
-    return min(fit, key=lambda one: (names.index(one.series.metric), len(one.series.source_key)), default=None)
+    return min(
+        fit, key=lambda one: (names.index(one.series.metric), one.series.stat != "mean", len(one.series.source_key)), default=None
+    )
 
 
 def _is_whole(series: Series) -> bool:
@@ -71,33 +77,26 @@ def _nonfinite_steps(curves: Sequence[Measured]) -> list[int]:
 def _best_of(curve: Measured, bad: Sequence[int]) -> BestStep | None:
     known = metric(curve.series.metric)
     sign = -1.0 if known is not None and known.better == "min" else 1.0
-    finite = [(step, value) for step, value in zip(curve.steps, curve.values, strict=True) if math.isfinite(value)]
+    finite = [(step, sign * value) for step, value in zip(curve.steps, curve.values, strict=True) if math.isfinite(value)]
     width = 3 if curve.series.stream == "eval" else min(15, max(5, len(finite) // 20)) | 1
-    levels = smoothed([sign * value for _, value in finite], width)
-    last_bad = iter([*bad, math.inf])
-    next_bad, previous, healthy = next(last_bad), -math.inf, []
+    levels = smoothed([value for _, value in finite], width)
+    healthy = []
+    previous: float = -math.inf
     for (step, value), level in zip(finite, levels, strict=True):
-        vetoed = False
-        while next_bad <= step:
-            vetoed = vetoed or next_bad > previous
-            next_bad = next(last_bad)
+        if bisect_right(bad, previous) == bisect_right(bad, step):  # nothing non-finite since the value before
+            healthy.append((min(level, value), value, step))
         previous = step
-        healthy += [] if vetoed else [(level, step, value)]
-    if not healthy:
+    if not healthy or len({value for _, value in finite}) == 1:
         return None
-    _, step, value = max(healthy, key=lambda one: (one[0], -one[1]))
-    return BestStep(
-        step,
-        curve.series.source_key or curve.series.metric,
-        value,
-        _reason(curve, width, len(finite), len(healthy), step),
-    )
-
-
-def _reason(curve: Measured, width: int, total: int, healthy: int, step: int) -> str:
-    kind = "held-out" if curve.series.stream == "eval" else "training"
+    _, value, step = max(healthy)
     name = curve.series.source_key or curve.series.metric
+    return BestStep(step, name, sign * value, _reason(curve, name, width, len(finite), len(healthy), step))
+
+
+def _reason(curve: Measured, name: str, width: int, total: int, healthy: int, step: int) -> str:
+    kind = "held-out" if curve.series.stream == "eval" else "training"
     text = f"best of {total} values of {kind} {name}, smoothed over {width}"
     if healthy < total:
-        text += f"; {total - healthy} steps with non-finite values before them were left out"
+        left_out = total - healthy
+        text += f"; {left_out} value{'s' if left_out > 1 else ''} that followed a non-finite loss or gradient left out"
     return text if step != curve.steps[-1] else f"{text}; it is the last one"

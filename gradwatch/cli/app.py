@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from enum import StrEnum
@@ -111,11 +112,12 @@ def _write(reports: list[Report], format: Format, out: Path | None) -> None:
         else:
             _save(out, text + "\n")
         return
-    console = Console(record=out is not None, highlight=False, file=sys.stdout, quiet=out is not None, width=100 if out else None)
+    written = io.StringIO()
+    console = Console(highlight=False) if out is None else Console(highlight=False, file=written, width=100)
     for one in reports:
         show(console, one)
     if out is not None:
-        _save(out, console.export_text())
+        _save(out, written.getvalue())
 
 
 def _save(out: Path, text: str) -> None:

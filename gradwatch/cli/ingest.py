@@ -18,6 +18,9 @@ from gradwatch.store.local import LocalStore
 from gradwatch.watcher import Watcher
 
 IN_MEMORY_BYTES = 32 * 2**20
+STORE_MEMORY_MB = 96
+"""What the temporary store of a larger file may hold in memory."""
+
 _NAMELESS = frozenset(
     ("trainer_state", "trainer_log", "progress", "metrics", "log", "logs", "train", "output", "stdout", "0", "monitor")
 )
@@ -38,7 +41,8 @@ def ingested(path: Path, project: str = "default", progress: Callable[[int], Non
     """
     with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
         log = LogFile(path, progress)
-        store = open_store(None if path.stat().st_size < IN_MEMORY_BYTES else Path(folder))
+        small = path.stat().st_size < IN_MEMORY_BYTES
+        store = open_store(None) if small else open_store(Path(folder), STORE_MEMORY_MB)
         try:
             yield Ingested(store, _read(log, store, project))
         finally:

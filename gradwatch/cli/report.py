@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from gradwatch.checkpoints.selection import Measured, best_step
+from gradwatch.checkpoints.selection import EARNINGS, HELD_OUT, Measured, best_step
 from gradwatch.cli.ingest import ingested
 from gradwatch.importers.blocks import RunLog
-from gradwatch.schema import BestStep, Finding, RunInfo, StoredFinding
-from gradwatch.store.base import Curve, Store
+from gradwatch.schema import BestStep, Finding, RunInfo, Series, StoredFinding
+from gradwatch.store.columns import Span, Trace
 
 SEVERITY_ORDER = {"critical": 0, "warning": 1, "info": 2}
+MAX_CURVES = 12
+"""Findings, from the worst on, whose curves are kept to be drawn."""
+
+_JUDGED_BY = frozenset({*HELD_OUT, *EARNINGS, "policy_loss", "grad_norm"})
+"""What the best step is chosen by, or vetoed."""
+
+
+class Judged(Protocol):
+    """What a report is made from: a store of runs that a watcher has judged. Curves are read one by one: a run may be large."""
+
+    def findings(self, run: str) -> list[StoredFinding]:
+        """The run's findings."""
+
+    def spans(self, run: str) -> list[Span]:
+        """The run's series with their first and last step."""
+
+    def traces(self, run: str, wanted: Container[Series]) -> Iterator[Trace]:
+        """The wanted series, one by one."""
 
 
 class Report(NamedTuple):
-    """One run's diagnosis. `curves` holds the series of the findings and of the best step, for sparklines."""
+    """One run's diagnosis. `curves` holds the series of its first findings, for sparklines."""
 
     run: RunInfo
     first_step: int | None
@@ -26,7 +44,7 @@ class Report(NamedTuple):
     metrics: list[str]
     findings: list[Finding]
     best: BestStep | None
-    curves: dict[str, Curve]
+    curves: dict[str, Measured]
     epochs: Callable[[int, int], float | None]
 
     @property
@@ -41,22 +59,37 @@ def diagnose(path: Path, progress: Callable[[int], None] | None = None) -> list[
         return [report(done.store, info, log) for info, log in done.runs]
 
 
-def report(store: Store, info: RunInfo, log: RunLog | None = None) -> Report:
+def report(store: Judged, info: RunInfo, log: RunLog | None = None) -> Report:
     """The report of a stored run that a watcher has judged."""
-    curves = store.curves(info.id)
-    steps = [step for curve in curves for step in (curve.steps[0], curve.steps[-1])]
-    first = log.first_step if log is not None else min(steps, default=None)
-    last = log.last_step if log is not None else max(steps, default=None)
+    spans = store.spans(info.id)
+    findings = in_order(store.findings(info.id))
     return Report(
         run=info,
-        first_step=first,
-        last_step=last,
-        metrics=sorted({curve.series.source_key or curve.series.metric for curve in curves}),
-        findings=in_order(store.findings(info.id)),
-        best=best_step(Measured(curve.series, curve.steps, curve.values) for curve in curves),
-        curves={f"{one.series.source_key or one.series.metric}\x1f{one.series.attempt}": one for one in curves},
-        epochs=_epochs(curves),
+        first_step=log.first_step if log is not None else min((one.first_step for one in spans), default=None),
+        last_step=log.last_step if log is not None else max((one.last_step for one in spans), default=None),
+        metrics=sorted({one.series.source_key or one.series.metric for one in spans}),
+        findings=findings,
+        best=_best(store, info.id, spans),
+        curves=_curves(store, info.id, spans, findings),
+        epochs=_epochs(store, info.id, spans),
     )
+
+
+def _best(store: Judged, run: str, spans: list[Span]) -> BestStep | None:
+    newest = max((one.series.attempt for one in spans), default=1)
+    wanted = {one.series for one in spans if one.series.attempt == newest and one.series.metric in _JUDGED_BY}
+    return best_step(Measured(*one) for one in store.traces(run, wanted))
+
+
+def _curves(store: Judged, run: str, spans: list[Span], findings: list[Finding]) -> dict[str, Measured]:
+    """The curves of the first findings, by key and attempt."""
+    shown = {f"{one.source_key or one.metric}\x1f{one.attempt}" for one in findings[:MAX_CURVES]}
+    wanted = {one.series: name for one in spans if (name := _name(one.series)) in shown}
+    return {wanted[one.series]: Measured(*one) for one in store.traces(run, wanted)}
+
+
+def _name(series: Series) -> str:
+    return f"{series.source_key or series.metric}\x1f{series.attempt}"
 
 
 def in_order(stored: list[StoredFinding]) -> list[Finding]:
@@ -64,9 +97,10 @@ def in_order(stored: list[StoredFinding]) -> list[Finding]:
     return sorted((one.finding for one in stored), key=lambda one: (SEVERITY_ORDER[one.severity], one.attempt, one.start_step))
 
 
-def _epochs(curves: list[Curve]) -> Callable[[int, int], float | None]:
+def _epochs(store: Judged, run: str, spans: list[Span]) -> Callable[[int, int], float | None]:
     """Step and attempt to epoch, from the log's own epochs: the epoch of the step, else of the step before it."""
-    of_attempt = {one.series.attempt: one for one in curves if one.series.metric == "epoch"}
+    wanted = {one.series for one in spans if one.series.metric == "epoch"}
+    of_attempt = {one.series.attempt: one for one in store.traces(run, wanted)}
 
     def epoch(step: int, attempt: int) -> float | None:
         curve = of_attempt.get(attempt)

@@ -7,6 +7,7 @@ finds depends on the points and their order alone, never on where one block ends
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import compress
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -102,16 +103,16 @@ class SeriesDetector(Generic[Memory]):
         return msgspec.msgpack.encode(list(state.items()))
 
     def update(self, state: dict[Series, Memory], block: Block) -> tuple[dict[Series, Memory], list[Finding]]:
-        watched = {at: series for at, series in enumerate(block.series) if self.reads(series)}
-        if not watched:
+        watched = [self.reads(series) for series in block.series]
+        if not any(watched):
             return state, []
         after = dict(state)
         findings: list[Finding] = []
         touched: dict[Series, None] = {}
-        for at, step, value in zip(block.index, block.step, block.value, strict=True):
-            series = watched.get(at)
-            if series is None:
-                continue
+        points = zip(block.index, block.step, block.value, strict=True)
+        # Most points of a log are not watched, and compress passes over them without running any code of ours.
+        for at, step, value in compress(points, map(watched.__getitem__, block.index)):
+            series = block.series[at]
             memory = after.get(series)
             after[series], closed = self.advance(self.memory() if memory is None else memory, series, step, value)
             touched[series] = None

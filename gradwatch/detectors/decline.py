@@ -120,5 +120,11 @@ def _watching(curve: Curve, rule: Rule, step: int, level: float) -> Curve:
 
 
 def allowed_loss(rule: Rule, best: float, gain: float, noise: float) -> float:
-    """How much may be lost without alarm: part of the gain where something was learned, else part of the level itself."""
-    return rule.loss_of_gain * gain if gain > LEARNED * noise else rule.loss_of_level * abs(best)
+    """How much may be lost without alarm: part of the gain where something was learned, else part of the level itself.
+
+    A run that began far below zero has a gain that dwarfs its level: there, half of the level counts too, if it is not
+    next to nothing beside the gain.
+    """
+    if gain <= LEARNED * noise:
+        return rule.loss_of_level * abs(best)
+    return rule.loss_of_gain * min(gain, max(abs(best), gain / 2))

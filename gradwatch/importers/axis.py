@@ -118,6 +118,8 @@ class _Axis:
             value = row.values.get(self._key)
             if value is not None and math.isfinite(value) and abs(value) < _LARGEST_STEP:
                 step = int(value)
+                if step == value:  # said by the step itself; anything else is kept as a metric
+                    del row.values[self._key]
         if step is None:
             if self._key is None and row.values:
                 step = 1 if self._last is None else self._last + 1

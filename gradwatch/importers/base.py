@@ -19,7 +19,8 @@ class Row:
 
     `step` is set only where the format itself says it (a TensorBoard event, a progress bar); elsewhere the step is one of the
     values. `axis` names the step axis where a file has several of its own (a TensorBoard tag); `run` the run, where a file
-    has several. `nulls` are keys whose null stands for a non-finite value. A row that only carries settings has `config`.
+    has several. `nulls` are keys whose null stands for a non-finite value. A row that only carries settings has `config`;
+    it is no `record` where settings stand beside the log's records, not among them.
     """
 
     values: dict[str, float]
@@ -29,6 +30,7 @@ class Row:
     run: str = ""
     nulls: tuple[str, ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
+    record: bool = True
 
 
 class Importer(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -35,10 +36,14 @@ class RunLog:
             self._steps.add(placed.step)
             self.rows = len(self._steps)
         else:
-            self.rows += 1
+            self.rows += row.record
         if row.values:
             self.first_step = placed.step if self.first_step is None else min(self.first_step, placed.step)
             self.last_step = placed.step if self.last_step is None else max(self.last_step, placed.step)
+
+
+_Shape = tuple[str, int, int, tuple[str, ...]]
+"""What rows with the same series have in common: run, attempt, writer and keys."""
 
 
 class Blocks:
@@ -47,7 +52,7 @@ class Blocks:
     def __init__(self) -> None:
         self.runs: dict[str, RunLog] = {}
         self._open: dict[str, Block] = {}
-        self._ids: dict[tuple[str, int, int], dict[str, int]] = {}
+        self._ids: dict[_Shape, array[int]] = {}
 
     def of(self, placed: Iterable[Placed]) -> Iterator[tuple[str, Block]]:
         """The rows' points as (run, block), the last blocks after the last row."""
@@ -67,22 +72,23 @@ class Blocks:
                 yield run, self._close(run)
 
     def _close(self, run: str) -> Block:
-        self._ids = {key: ids for key, ids in self._ids.items() if key[0] != run}
+        self._ids = {shape: ids for shape, ids in self._ids.items() if shape[0] != run}
         return self._open.pop(run)
 
     def _add(self, block: Block, run: str, placed: Placed) -> None:
+        """Append a row's points, column by column: most rows of a log have the keys of an earlier one."""
         row = placed.row
-        place = (run, placed.attempt, placed.writer)
-        ids = self._ids.get(place)
+        shape = (run, placed.attempt, placed.writer, tuple(row.values))
+        ids = self._ids.get(shape)
         if ids is None:
-            ids = self._ids[place] = {}
-        step, wall_time, nulls = placed.step, row.wall_time, row.nulls
-        add = block.add_id
-        for key, value in row.values.items():
-            at = ids.get(key)
-            if at is None:
-                at = ids[key] = block.series_id(series_of(key, placed.attempt, placed.writer))
-            add(at, step, value, wall_time, FROM_NULL if key in nulls else 0)
+            series = (block.series_id(series_of(key, placed.attempt, placed.writer)) for key in row.values)
+            ids = self._ids[shape] = array("i", series)
+        count = len(ids)
+        block.index.extend(ids)
+        block.step.extend(array("q", (placed.step,)) * count)
+        block.wall_time.extend(array("d", (row.wall_time,)) * count)
+        block.value.extend(row.values.values())
+        block.flags.frombytes(bytes(FROM_NULL if key in row.nulls else 0 for key in row.values) if row.nulls else bytes(count))
 
 
 def series_of(key: str, attempt: int, writer: int) -> Series:

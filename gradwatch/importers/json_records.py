@@ -50,7 +50,7 @@ class JsonList:
         except BrokenJsonError as error:
             source.warn(f"{error}; what came before it was read")
         if settings:
-            yield Row(values={}, config=settings)
+            yield Row(values={}, config=settings, record=False)
 
 
 def _member_records(stream: JsonStream, source: Source, settings: dict[str, Any]) -> Iterator[Row]:
@@ -100,7 +100,7 @@ class JsonDictOfLists:
             source.warn(f"{error}; what came before it was read")
         yield from table.rows(source)
         if table.settings:
-            yield Row(values={}, config=table.settings)
+            yield Row(values={}, config=table.settings, record=False)
 
 
 def _lists_outnumber(seen: Outline) -> bool:

@@ -33,7 +33,7 @@ class MonitorCsv:
             if text.startswith("#"):
                 settings = _header(text[1:], source)
                 start = _start(settings, source)
-                yield Row(values={}, config=settings)
+                yield Row(values={}, config=settings, record=False)
                 continue
             cells = text.split(",")
             values = _values(names, cells)

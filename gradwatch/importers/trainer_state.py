@@ -44,7 +44,7 @@ class TrainerState:
             source.warn(f"{error}; what came before it was read")
         settings = {key: value for key, value in settings.items() if value is not None}
         if settings:
-            yield Row(values={}, config=settings)
+            yield Row(values={}, config=settings, record=False)
 
 
 def _history(stream: JsonStream, source: Source) -> Iterator[Row]:

@@ -222,7 +222,7 @@ def _role_axes(key: str, stream: str, rank: int, found: tuple[Metric, str], name
     elif instance := _INSTANCE.match(name):
         role, agent = instance[1], name
     if key.startswith(("val-core/", "val-aux/")):  # verl names the data set there
-        role, scope = "", name
+        role, agent, scope = "", "", name
     if found[0].name == "grad_norm" and not scope:
         scope = key.rpartition("grad_norm_")[2] if "grad_norm_" in key else ""
     return Axes(

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 _ENGINES = ("duckdb", "numpy", "sqlalchemy", "alembic")
 
 
-def open_store(path: Path | None) -> LocalStore:
+def open_store(path: Path | None, memory_mb: int | None = None) -> LocalStore:
     """Open the store in a folder, created if missing, or a new store in memory (None).
 
+    `memory_mb` bounds the memory of the point store of a folder, at the price of speed; else it may take most of the machine's.
     Raises StoreError where the folder is in use, damaged or not a folder, or where the engines are not installed.
     """
     try:
@@ -28,4 +29,4 @@ def open_store(path: Path | None) -> LocalStore:
         if error.name not in _ENGINES:
             raise
         raise StoreError(f"the store needs {error.name}: pip install 'gradwatch[server]'") from error
-    return open_local(path)
+    return open_local(path, memory_mb)

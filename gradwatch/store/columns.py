@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,22 @@ from gradwatch.schema import Block, Series
 
 Column = npt.NDArray[Any]
 Columns = dict[str, Column]
+
+
+class Span(NamedTuple):
+    """A series that has points, and the lowest and highest step among them."""
+
+    series: Series
+    first_step: int
+    last_step: int
+
+
+class Trace(NamedTuple):
+    """One series as arrays, 16 bytes a step: the last write of each step, ascending by step."""
+
+    series: Series
+    steps: array[int]
+    values: array[float]
 
 
 def point_columns(block: Block, ids: Mapping[Series, int], after: int) -> Columns:
@@ -45,6 +61,14 @@ def to_block(columns: Columns, series: Mapping[int, Series]) -> Block:
     _fill(block.value, columns["value"])
     _fill(block.flags, columns["flags"])
     return block
+
+
+def to_trace(series: Series, columns: Columns) -> Trace:
+    """The trace of the columns step and value."""
+    trace = Trace(series, array("q"), array("d"))
+    _fill(trace.steps, columns["step"])
+    _fill(trace.values, columns["value"])
+    return trace
 
 
 def transposed(rows: Iterable[tuple[object, ...]]) -> list[list[object]]:

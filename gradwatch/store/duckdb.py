@@ -8,7 +8,7 @@ keeps one NaN's payload for all of them.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -21,14 +21,15 @@ import numpy as np
 from gradwatch.errors import StoreError
 from gradwatch.schema import Block, Sample, Series
 from gradwatch.store.base import Curve
-from gradwatch.store.columns import Columns, point_columns, to_block, transposed
+from gradwatch.store.columns import Columns, Span, Trace, point_columns, to_block, to_trace, transposed
 from gradwatch.store.samples import insert_samples, select_samples
 from gradwatch_migrations import points as migrations
 
 
-def connect(path: Path | None, file_access: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(path: Path | None, file_access: bool = False, memory_mb: int | None = None) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB file, or a database in memory, without access to any other file unless asked.
 
+    Within `memory_mb` DuckDB works on one thread, since each takes its share, and moves what does not fit into the file.
     Raises StoreError where the file is locked, damaged or not a database.
     """
     settings: dict[str, str | bool | int | float | list[str]] = {
@@ -39,6 +40,8 @@ def connect(path: Path | None, file_access: bool = False) -> duckdb.DuckDBPyConn
         # A checkpoint inside an append stalls it for up to 250 ms; closing the database makes one in any case.
         "wal_autocheckpoint": "1GB",
     }
+    if memory_mb is not None:
+        settings |= {"memory_limit": f"{memory_mb}MB", "threads": 1, "wal_autocheckpoint": "16MB"}
     if path is None:
         return duckdb.connect(":memory:", config=settings)
     if "?" in str(path):
@@ -109,6 +112,21 @@ class PointStore:
             wanted = frozenset(metrics)
             series = {series_id: one for series_id, one in series.items() if one.metric in wanted}
         return _to_curves(self._select_last_writes(list(series)), series)
+
+    def spans(self, run: str) -> list[Span]:
+        """Every series with points and its first and last step, in the order in which they first came."""
+        series = self._select_series(run)
+        with self._reader() as reader:
+            rows = reader.execute(_SELECT_SPANS, [list(series)]).fetchall()
+        return [Span(series[series_id], first, last) for series_id, first, last in rows]
+
+    def traces(self, run: str, wanted: Container[Series]) -> Iterator[Trace]:
+        """The wanted series one by one, in the order in which they first came."""
+        for series_id, series in self._select_series(run).items():
+            if series in wanted:
+                with self._reader() as reader:
+                    rows = reader.execute(_SELECT_TRACE, [series_id]).fetchnumpy()
+                yield to_trace(series, rows)
 
     def samples(self, run: str, step: int | None = None, role: str | None = None) -> list[Sample]:
         """The samples by step and in the order in which they came."""
@@ -247,6 +265,22 @@ FROM points
 WHERE series_id IN (SELECT unnest(?::INTEGER[]))
 GROUP BY series_id, step
 ORDER BY series_id, step
+"""
+
+_SELECT_SPANS = """
+SELECT series_id, min(step), max(step)
+FROM points
+WHERE series_id IN (SELECT unnest(?::INTEGER[]))
+GROUP BY series_id
+ORDER BY series_id
+"""
+
+_SELECT_TRACE = """
+SELECT step, arg_max(value, sequence) AS value
+FROM points
+WHERE series_id = ?
+GROUP BY step
+ORDER BY step
 """
 
 

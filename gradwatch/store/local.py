@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 
 from gradwatch.errors import StoreError
-from gradwatch.schema import Block, Finding, RunInfo, Sample, StoredFinding
+from gradwatch.schema import Block, Finding, RunInfo, Sample, Series, StoredFinding
 from gradwatch.store.base import Curve, WatchState
+from gradwatch.store.columns import Span, Trace
 from gradwatch.store.duckdb import PointStore, connect
 from gradwatch.store.export import export_points
 from gradwatch.store.metadata import Metadata, open_metadata
@@ -49,6 +50,16 @@ class LocalStore:
         """The run's series, each with the last write of every step."""
         self._require(run)
         return self._points.curves(run, metrics)
+
+    def spans(self, run: str) -> list[Span]:
+        """The run's series with their first and last step, without reading their values."""
+        self._require(run)
+        return self._points.spans(run)
+
+    def traces(self, run: str, wanted: Container[Series]) -> Iterator[Trace]:
+        """The wanted ones of the run's series as arrays, one at a time, so that no more than one need be in memory."""
+        self._require(run)
+        return self._points.traces(run, wanted)
 
     def samples(self, run: str, step: int | None = None, role: str | None = None) -> list[Sample]:
         """The run's samples, by step and in the order in which they came."""
@@ -93,22 +104,22 @@ class LocalStore:
         self._known.add(run)
 
 
-def open_local(path: Path | None) -> LocalStore:
-    """Open the store in a folder, created if missing, or a new one in memory; StoreError where that is impossible."""
+def open_local(path: Path | None, memory_mb: int | None = None) -> LocalStore:
+    """Open the store in a folder, created if missing, or a new one in memory; see `open_store`."""
     if path is None:
-        return LocalStore(PointStore(connect(None)), open_metadata(None))
+        return LocalStore(PointStore(connect(None, memory_mb=memory_mb)), open_metadata(None))
     folder = _folder(path)
     _claim(folder)
     try:
-        return _open_folder(folder)
+        return _open_folder(folder, memory_mb)
     except StoreError:
         _claims.discard(folder)
         raise
 
 
-def _open_folder(folder: Path) -> LocalStore:
+def _open_folder(folder: Path, memory_mb: int | None) -> LocalStore:
     # Points first: DuckDB's lock on the file keeps other processes away from both databases.
-    points = _open_points(folder / POINTS_FILE)
+    points = _open_points(folder / POINTS_FILE, memory_mb)
     try:
         metadata = open_metadata(folder / METADATA_FILE)
     except StoreError:
@@ -117,8 +128,8 @@ def _open_folder(folder: Path) -> LocalStore:
     return LocalStore(points, metadata, release=lambda: _claims.discard(folder))
 
 
-def _open_points(path: Path) -> PointStore:
-    database = connect(path)
+def _open_points(path: Path, memory_mb: int | None) -> PointStore:
+    database = connect(path, memory_mb=memory_mb)
     try:
         return PointStore(database)
     except StoreError:

@@ -51,11 +51,20 @@ class Source:
                 return head  # reading the rows says what is damaged
         return head
 
+    @property
+    def packed(self) -> bool:
+        """Whether the file is gzip."""
+        with self.path.open("rb") as raw:
+            return raw.read(2) == b"\x1f\x8b"
+
     def open(self) -> io.BufferedReader | gzip.GzipFile:
         """The file's bytes from the start, decompressed where it is gzip."""
-        with self.path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        return gzip.GzipFile(self.path, "rb") if packed else self.path.open("rb")
+        return gzip.GzipFile(self.path, "rb") if self.packed else self.path.open("rb")
+
+    def advance(self, count: int) -> None:
+        """Report that so many bytes were read."""
+        if self._progress is not None:
+            self._progress(count)
 
     def chunks(self, size: int = 1 << 20) -> Iterator[bytes]:
         """The file's bytes in chunks, reporting progress."""
@@ -63,8 +72,7 @@ class Source:
             try:
                 # read1, since read loses what a damaged gzip stream gave before its damage
                 while chunk := stream.read1(size):
-                    if self._progress is not None:
-                        self._progress(len(chunk))
+                    self.advance(len(chunk))
                     yield chunk
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 self.warn(f"the gzip stream ends early ({error}): what came before the damage was read")

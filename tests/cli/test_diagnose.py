@@ -76,10 +76,9 @@ def test_the_json_report_is_the_public_contract(sick: Path) -> None:
     assert one["best_checkpoint"] is None
     assert one["warnings"] == []
     spike = one["findings"][0]
-    assert {key: spike[key] for key in ("kind", "detector", "severity", "metric", "source_key", "role", "start_step", "start_epoch")} == {
-        "kind": "norm_spike", "detector": "norm_spike", "severity": "critical", "metric": "grad_norm", "source_key": "grad_norm",
-        "role": "", "start_step": 41, "start_epoch": 4.1,
-    }  # fmt: skip
+    assert (spike["kind"], spike["detector"], spike["severity"], spike["role"]) == ("norm_spike", "norm_spike", "critical", "")
+    assert (spike["metric"], spike["source_key"], spike["scope"]) == ("grad_norm", "grad_norm", "")
+    assert (spike["start_step"], spike["end_step"], spike["start_epoch"], spike["end_epoch"]) == (41, 41, 4.1, 4.1)
     assert spike["evidence"]["peak"] == 50.0
     assert spike["message"]
     assert spike["suggestion"]

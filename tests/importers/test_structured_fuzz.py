@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tempfile
 import tracemalloc
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[attr-defined]
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[attr-defined]
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from gradwatch.importers.base import Importer
 from gradwatch.importers.csv_table import CsvTable
@@ -20,18 +22,20 @@ from gradwatch.importers.json_records import JsonDictOfLists, JsonList
 from gradwatch.importers.jsonl import Jsonl, VerlJsonl
 from gradwatch.importers.monitor_csv import MonitorCsv
 from gradwatch.importers.source import Source
-from gradwatch.importers.tensorboard_events import FOOTER, TensorboardEvents, masked_crc
+from gradwatch.importers.tensorboard_events import TensorboardEvents
 from gradwatch.importers.trainer_state import TrainerState
 
 
 def event_file() -> bytes:
-    parts = []
+    stream = io.BytesIO()
+    writer = RecordWriter(stream)  # type: ignore[no-untyped-call]
+    events = [Event(wall_time=1e9, file_version="brain.Event:2")]
     for step in range(4):
         value = Summary.Value(tag="loss", simple_value=0.5)
-        content = Event(step=step, wall_time=1e9, summary=Summary(value=[value])).SerializeToString()
-        length = len(content).to_bytes(8, "little")
-        parts += [length, FOOTER.pack(masked_crc(length)), content, FOOTER.pack(masked_crc(content))]
-    return b"".join(parts)
+        events.append(Event(step=step, wall_time=1e9, summary=Summary(value=[value])))
+    for event in events:
+        writer.write(event.SerializeToString())  # type: ignore[no-untyped-call]
+    return stream.getvalue()
 
 
 ENTRIES = [{"step": step, "loss": 0.5 / (step + 1), "nested": {"a": [1, 2]}, "t": "0.5", "n": None} for step in range(4)]

@@ -11,35 +11,32 @@ from gradwatch.detectors.base import Case
 from gradwatch.importers import IMPORTERS
 from gradwatch.metrics import METRICS, Metric
 
+METRICS_INTRO = """\
+# Metrics
+
+Made from `gradwatch/metrics` by `python docs/generate.py`.
+
+A key is read into a metric and its axes: the stream (`eval_`, `val/`, `rollout/` … in front, `/val` behind), the statistic
+(`_mean`, `/max`, `mean@8`), the rank (`rank0/`), and the name of a role, agent or worker group as a segment of its own
+(`train/solver/entropy`, `actor/generator-0/grad_norm`). Upper and lower case are one. A key that is not listed here is kept
+under its own name; any reward (`average episodic return`) and gradient norm (`grad_norm_encoder`) is found by its words.
+
+| metric | unit | better | meaning | also known as |
+|---|---|---|---|---|
+"""
 HERE = Path(__file__).parent
 BETTER = {"min": "lower", "max": "higher", "": "–"}
 
 
 def metrics_page() -> str:
     """The metric catalogue."""
-    rows = [_metric_row(one) for one in METRICS]
-    return "\n".join(
-        [
-            "# Metrics",
-            "",
-            "Made from `gradwatch/metrics/catalogue.py` by `python docs/generate.py`.",
-            "",
-            "A key is read into a metric and its axes: the stream (`eval_`, `val/`, `rollout/` … in front, `/val` behind), the statistic",
-            "(`_mean`, `/max`, `mean@8`), the rank (`rank0/`), and the name of a role, agent or worker group as a segment of its own",
-            "(`train/solver/entropy`, `actor/generator-0/grad_norm`). Upper and lower case are one. A key that is not listed here is kept",
-            "under its own name; any reward (`average episodic return`) and gradient norm (`grad_norm_encoder`) is found by its words.",
-            "",
-            "| metric | unit | better | meaning | also known as |",
-            "|---|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    return METRICS_INTRO + "\n".join(_metric_row(one) for one in METRICS) + "\n"
 
 
 def _metric_row(one: Metric) -> str:
-    aliases = ", ".join(f"`{alias}`" for alias in one.aliases).replace("|", "\\|")
-    return f"| `{one.name}` | {one.unit} | {BETTER[one.better]} | {one.meaning.replace('|', chr(92) + '|')} | {aliases} |"
+    aliases = ", ".join(f"`{alias}`" for alias in one.aliases)
+    cells = (f"`{one.name}`", one.unit, BETTER[one.better], one.meaning, aliases)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def detector_page(one: Detector) -> str:
@@ -88,8 +85,8 @@ def formats_page() -> str:
         [
             "# Log formats",
             "",
-            "Made from `gradwatch/importers` by `python docs/generate.py`. The format is recognised from content, in this order;",
-            "a console log is told more finely while it is read (`hf_console_dict`, `verl_console`, `sb3_table`, `generic_console`).",
+            "Made from `gradwatch/importers` by `python docs/generate.py`. The format is recognised from content, in this order.",
+            "A console log is told more finely as it is read: `hf_console_dict`, `verl_console`, `sb3_table`, `generic_console`.",
             "",
             "| format | what it is |",
             "|---|---|",

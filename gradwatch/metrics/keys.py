@@ -10,7 +10,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from gradwatch.metrics.catalogue import Metric, by_alias
+from gradwatch.metrics.catalogue import by_alias
+from gradwatch.metrics.metric import Metric
 
 _STREAMS = (
     (

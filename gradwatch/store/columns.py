@@ -81,4 +81,4 @@ def _view(column: array[Any]) -> Column:
 
 
 def _fill(column: array[Any], values: Column) -> None:
-    column.frombytes(values.tobytes())
+    column.frombytes(np.ascontiguousarray(values).data)

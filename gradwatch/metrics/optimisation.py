@@ -1,0 +1,155 @@
+"""The catalogue: gradients, losses and policy updates."""
+
+from gradwatch.metrics.metric import Metric
+
+GRADIENTS: tuple[Metric, ...] = (
+    Metric(
+        "grad_norm",
+        "1",
+        "",
+        "L2 norm of the gradient before clipping",
+        (
+            "gradient_norm",
+            "gnorm",
+            "grad norm",
+            "total_norm",
+            "grad_norm_before_clip",
+            "global_grad_norm",
+            "gradnorm",
+        ),
+    ),
+    Metric("update_to_weight_ratio", "ratio", "", "‖Δw‖ / ‖w‖ of one optimizer step", ("update_ratio",)),
+    Metric("grad_share", "ratio", "", "⟨g_k, g⟩/‖g‖² of role k; sums to 1, may be negative", ()),
+    Metric("instance_coherence", "1", "", "‖Σg‖²/Σ‖g‖² over a role's instances; 1 = independent, k = aligned", ()),
+    Metric("loss_scale", "1", "", "AMP loss scale", ("scale", "loss scale", "amp_scale", "grad_scale")),
+    Metric("num_zeros", "count", "", "zero entries in the gradient (Megatron)", ("num zeros",)),
+    Metric(
+        "param_norm",
+        "1",
+        "",
+        "L2 norm of the weights",
+        ("params norm", "params_norm", "parameter_norm", "weight_norm"),
+    ),
+)
+
+LOSSES: tuple[Metric, ...] = (
+    Metric(
+        "loss",
+        "nats",
+        "min",
+        "the loss that is minimised",
+        ("total_loss", "lm loss", "lm_loss", "loss_total", "training_loss", "nll_loss", "ce_loss", "epoch_loss"),
+    ),
+    Metric(
+        "policy_loss",
+        "1",
+        "",
+        "policy-gradient part of the loss; its value says little",
+        (
+            "pg_loss",
+            "policy_gradient_loss",
+            "actor_loss",
+            "loss_actor",
+            "loss_pg",
+            "loss_objective",
+            "loss/policy_gradient_loss",
+            "policy/pg_loss",
+        ),
+    ),
+    Metric(
+        "value_loss",
+        "1",
+        "min",
+        "critic's regression loss (no validation loss)",
+        (
+            "vf_loss",
+            "critic_loss",
+            "critic/loss",
+            "critic/vf_loss",
+            "loss_critic",
+            "value_function_loss",
+            "loss/value_function_loss",
+        ),
+    ),
+    Metric("kl_loss", "nats", "", "KL term of the loss", ("loss_kl",)),
+    Metric(
+        "perplexity",
+        "1",
+        "min",
+        "exp of the mean negative log-likelihood",
+        ("ppl", "lm loss ppl", "training_ppl", "epoch_perplexity", "perplexity_step", "perplexity_epoch"),
+    ),
+    Metric(
+        "entropy",
+        "nats",
+        "",
+        "mean policy entropy per token or action",
+        ("policy_entropy", "actor_entropy", "actor/entropy_loss", "objective/entropy"),
+    ),
+    Metric(
+        "negative_entropy",
+        "nats",
+        "",
+        "entropy with its sign turned, as Stable-Baselines3 logs it",
+        ("entropy_loss",),
+    ),
+    Metric(
+        "kl",
+        "nats",
+        "",
+        "KL to the reference policy",
+        ("kl_avg", "objective/kl", "reverse_kl", "actor/reward_kl_penalty", "ref_kl", "kl_divergence"),
+    ),
+    Metric(
+        "approx_kl",
+        "nats",
+        "",
+        "estimated KL of one update",
+        (
+            "ppo_kl",
+            "kl_approx",
+            "approxkl",
+            "loss/approximate_kullback-leibler",
+            "approximate_kullback_leibler",
+            "policy/approxkl_avg",
+        ),
+    ),
+)
+
+POLICY: tuple[Metric, ...] = (
+    Metric(
+        "clip_fraction",
+        "ratio",
+        "",
+        "share of tokens whose ratio was clipped",
+        (
+            "clipfrac",
+            "pg_clipfrac",
+            "clip_frac",
+            "clip_ratio",
+            "clip_factor",
+            "loss/clip_factor",
+            "clip_ratio/region",
+            "policy/clipfrac_avg",
+        ),
+    ),
+    Metric("clip_fraction_low", "ratio", "", "share clipped from below", ("clip_ratio/low", "pg_clipfrac_lower")),
+    Metric("clip_fraction_high", "ratio", "", "share clipped from above", ("clip_ratio/high",)),
+    Metric(
+        "importance_ratio",
+        "ratio",
+        "",
+        "π_new/π_old per token",
+        ("ratio", "sampling/importance_sampling_ratio", "importance_sampling_ratio", "ppo_ratio"),
+    ),
+    Metric(
+        "logp_difference",
+        "nats",
+        "",
+        "|log π_train − log π_rollout|",
+        ("sampling/sampling_logp_difference", "sampling_logp_difference", "rollout_probs_diff"),
+    ),
+    Metric("chi2_token", "1", "", "E[ρ²] − 1 over tokens", ()),
+    Metric("effective_sample_size", "ratio", "max", "ESS of the importance weights", ("ess",)),
+    Metric("action_std", "1", "", "standard deviation of a Gaussian policy", ("policy_std", "std")),
+)

@@ -88,15 +88,17 @@ def _best_of(curve: Measured, bad: Sequence[int]) -> BestStep | None:
         previous = step
     if not healthy or len({value for _, value in finite}) == 1:
         return None
-    _, value, step = max(healthy)
+    _, value, step = best = max(healthy)
+    equal = sum(one[:2] == best[:2] for one in healthy)
     name = curve.series.source_key or curve.series.metric
-    return BestStep(step, name, sign * value, _reason(curve, name, width, len(finite), len(healthy), step))
+    return BestStep(step, name, sign * value, _reason(curve, width, len(finite) - len(healthy), equal, step))
 
 
-def _reason(curve: Measured, name: str, width: int, total: int, healthy: int, step: int) -> str:
+def _reason(curve: Measured, width: int, left_out: int, equal: int, step: int) -> str:
     kind = "held-out" if curve.series.stream == "eval" else "training"
-    text = f"best of {total} values of {kind} {name}, smoothed over {width}"
-    if healthy < total:
-        left_out = total - healthy
+    text = f"best of {len(curve.values)} values of {kind} {curve.series.source_key or curve.series.metric}, smoothed over {width}"
+    if equal > 1:
+        text += f"; the latest of {equal} equally good ones"
+    if left_out:
         text += f"; {left_out} value{'s' if left_out > 1 else ''} that followed a non-finite loss or gradient left out"
     return text if step != curve.steps[-1] else f"{text}; it is the last one"

@@ -5,26 +5,28 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gradwatch import __version__
-from gradwatch.cli.ingest import ingested
+from gradwatch.cli.ingest import ingested, storable
 from gradwatch.cli.progress import reading
 from gradwatch.cli.report import Report, as_json, diagnose, finding_json, report
-from gradwatch.cli.stored import DEFAULT_DATA, existing, find_run, import_runs
-from gradwatch.cli.text import STYLES, show
+from gradwatch.cli.stored import DEFAULT_DATA, existing, find_run, import_runs, opened
+from gradwatch.cli.text import STYLES, show, tamed
 from gradwatch.errors import GradwatchError, UnreadableLogError
 from gradwatch.importers.reader import find_logs
 from gradwatch.schema import StoredFinding
-from gradwatch.store import open_store
 
 HEALTHY, FINDINGS, UNREADABLE = 0, 1, 2
+SHOWN_ERRORS = 3
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,6 +49,9 @@ DataOption = Annotated[Path, typer.Option("--data", envvar="GRADWATCH_DATA", hel
 
 def main() -> None:
     """Run the command line; errors of ours are printed as one message, with exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a curve in a terminal that has no block characters
     try:
         app()
     except GradwatchError as error:
@@ -73,35 +78,42 @@ def diagnose_command(
 ) -> None:
     """Say what went wrong in training logs. Exit code: 0 healthy, 1 findings, 2 a log could not be read."""
     reports: list[Report] = []
-    errors: list[UnreadableLogError] = []
-    for path in paths:
-        _diagnose_path(path, reports, errors)
+
+    def read(file: Path) -> None:
+        with reading(file) as progress:
+            reports.extend(diagnose(file, progress))
+
+    errors = [error for path in paths for error in _read_logs(path, read)]
     for error in errors:
         _complain(error)
-    if reports:
+    if reports or format is Format.json:
         _write(reports, format, out)
     if errors:
         raise typer.Exit(UNREADABLE)
     raise typer.Exit(FINDINGS if any(one.sick for one in reports) else HEALTHY)
 
 
-def _diagnose_path(path: Path, reports: list[Report], errors: list[UnreadableLogError]) -> None:
-    """Diagnose the logs under a path. In a folder, files that hold no log are passed over as long as one does."""
-    unread: list[UnreadableLogError] = []
-    read = 0
+def _read_logs(path: Path, read: Callable[[Path], None]) -> list[UnreadableLogError]:
+    """Read the logs under a path; return what could not be read. In a folder, files that hold no log may stand beside one."""
     try:
-        for file in find_logs(path):
-            try:
-                with reading(file) as progress:
-                    found = diagnose(file, progress)
-                reports += found
-                read += 1
-            except UnreadableLogError as error:
-                unread.append(error)
+        files = find_logs(path)
     except UnreadableLogError as error:
-        unread.append(error)
-    if not (path.is_dir() and read):
-        errors += unread
+        return [error]
+    errors: list[UnreadableLogError] = []
+    for file in files:
+        try:
+            read(file)
+        except UnreadableLogError as error:
+            errors.append(error)
+    if files == [path] or len(files) == 1:
+        return errors
+    return [_none_readable(path, errors)] if len(errors) == len(files) else []
+
+
+def _none_readable(folder: Path, errors: list[UnreadableLogError]) -> UnreadableLogError:
+    first = "; ".join(str(error) for error in errors[:SHOWN_ERRORS])
+    more = f"; and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
+    return UnreadableLogError(f"{folder}: none of the {len(errors)} files that look like logs can be read ({first}{more})")
 
 
 def _write(reports: list[Report], format: Format, out: Path | None) -> None:
@@ -135,23 +147,32 @@ def import_command(
     data: DataOption = DEFAULT_DATA,
     format: FormatOption = Format.text,
 ) -> None:
-    """Keep training logs in the store, diagnosed. A file that was imported before is recognised by its content."""
+    """Keep training logs in the store, diagnosed. A file that was imported before is recognised by its content.
+
+    What can be read is imported; exit code 2 where a log could not be read.
+    """
     told: list[dict[str, Any]] = []
-    for file in [file for path in paths for file in find_logs(path)]:
-        with reading(file) as progress, ingested(file, project, progress) as done:
-            store = open_store(data)
-            try:
-                told += import_runs(done, store, run)
-            finally:
-                store.close()
+
+    def read(file: Path) -> None:
+        with reading(file) as progress, ingested(file, storable(project), progress) as done, opened(data) as store:
+            told.extend(import_runs(done, store, None if run is None else storable(run)))
+
+    errors: list[GradwatchError] = []
+    try:
+        for path in paths:
+            errors += _read_logs(path, read)
+    except GradwatchError as trouble:  # of the store, which concerns the files that follow as well
+        errors.append(trouble)
+    for error in errors:
+        _complain(error)
     if format is Format.json:
         typer.echo(json.dumps({"runs": told}))
-        return
-    for one in told:
+    for one in told if format is Format.text else ():
         state = "imported" if one["new"] else "already there"
-        typer.echo(
-            f"{one['id']}  {one['name']}  {one['rows']:,} rows, {one['findings']} findings  ({state}, project {one['project']})"
-        )
+        line = f"{one['id']}  {one['name']}  {one['rows']:,} rows, {one['findings']} findings  ({state}, project {one['project']})"
+        typer.echo(tamed(line))
+    if errors:
+        raise typer.Exit(UNREADABLE)
 
 
 @app.command("runs")
@@ -176,7 +197,8 @@ def runs_command(
         table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
     for one, found in rows:
         health = _health(found)
-        table.add_row(one.id, one.name, one.project, one.format, f"{one.rows:,}", f"[{STYLES.get(health, 'green')}]{health}[/]")
+        names = [escape(tamed(text)) for text in (one.id, one.name, one.project, one.format)]
+        table.add_row(*names, f"{one.rows:,}", f"[{STYLES.get(health, 'green')}]{health}[/]")
     Console(highlight=False).print(table)
 
 
@@ -225,4 +247,4 @@ def export_command(
 
 
 def _complain(error: GradwatchError) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print("gradwatch:", str(error), style="red", markup=False)
+    Console(stderr=True, highlight=False, soft_wrap=True).print("gradwatch:", tamed(str(error)), style="red", markup=False)

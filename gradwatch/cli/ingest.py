@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from gradwatch.errors import StoreError, UnreadableLogError
 from gradwatch.importers.blocks import RunLog
 from gradwatch.importers.reader import LogFile
 from gradwatch.schema import RunInfo
@@ -18,7 +21,7 @@ from gradwatch.store.local import LocalStore
 from gradwatch.watcher import Watcher
 
 IN_MEMORY_BYTES = 32 * 2**20
-STORE_MEMORY_MB = 96
+STORE_MEMORY_MB = 64
 """What the temporary store of a larger file may hold in memory."""
 
 _NAMELESS = frozenset(
@@ -39,9 +42,9 @@ def ingested(path: Path, project: str = "default", progress: Callable[[int], Non
 
     A large file's points go to a temporary folder, so that memory does not grow with the log.
     """
-    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder, engine_errors(f"{path} in {folder}"):
         log = LogFile(path, progress)
-        small = path.stat().st_size < IN_MEMORY_BYTES
+        small = log.size < IN_MEMORY_BYTES
         store = open_store(None) if small else open_store(Path(folder), STORE_MEMORY_MB)
         try:
             yield Ingested(store, _read(log, store, project))
@@ -63,7 +66,7 @@ def _read(log: LogFile, store: LocalStore, project: str) -> list[tuple[RunInfo, 
             id=ids.get(run) or base,
             name=run_name(log.path, run),
             project=project,
-            source=str(log.path),
+            source=storable(str(log.path)),
             format=log.format,
             rows=told.rows,
             created=time.time(),
@@ -79,20 +82,41 @@ def _read(log: LogFile, store: LocalStore, project: str) -> list[tuple[RunInfo, 
 def run_id(path: Path) -> str:
     """Twelve hex digits of the file's content: importing a file again is recognised."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    except OSError as error:
+        raise UnreadableLogError(f"{path}: reading failed ({error.strerror or error}); is the disk still there?") from error
     return digest.hexdigest()[:12]
+
+
+def storable(text: str) -> str:
+    """The text in a form that every encoding can write: file names may hold bytes that are no text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+@contextmanager
+def engine_errors(where: str) -> Iterator[None]:
+    """Says a failure of the store's engines, such as a full disk or a damaged page, as a StoreError."""
+    import duckdb  # noqa: PLC0415
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+    try:
+        yield
+    except (duckdb.Error, SQLAlchemyError, msgspec.DecodeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise StoreError(f"{where}: the store failed ({reason}); free space on its disk, or restore it from a backup") from error
 
 
 def run_name(path: Path, run: str = "") -> str:
     """The run's name within its file, else the file's, else the folder's where the file's says nothing."""
     if run:
-        return run
-    stem = path.name.removesuffix(".gz")
+        return storable(run)
+    stem = storable(path.name.removesuffix(".gz"))
     stem = stem.rpartition(".")[0] or stem
     folder = path.resolve().parent
     if stem.lower() in _NAMELESS:
         folder = folder.parent if folder.name.startswith("checkpoint-") else folder
-        return folder.name or stem
+        return storable(folder.name) or stem
     return stem

@@ -35,6 +35,10 @@ class Judged(Protocol):
         """The wanted series, one by one."""
 
 
+MAX_JUDGED = 2000
+"""Series that the best step is judged by; where there are more, those of single modules or roles are left out."""
+
+
 class Report(NamedTuple):
     """One run's diagnosis. `curves` holds the series of its first findings, for sparklines."""
 
@@ -77,7 +81,10 @@ def report(store: Judged, info: RunInfo, log: RunLog | None = None) -> Report:
 
 def _best(store: Judged, run: str, spans: list[Span]) -> BestStep | None:
     newest = max((one.series.attempt for one in spans), default=1)
-    wanted = {one.series for one in spans if one.series.attempt == newest and one.series.metric in _JUDGED_BY}
+    judged = [one.series for one in spans if one.series.attempt == newest and one.series.metric in _JUDGED_BY]
+    if len(judged) > MAX_JUDGED:
+        judged = [one for one in judged if not (one.role or one.agent or one.scope)][:MAX_JUDGED]
+    wanted = frozenset(judged)
     return best_step(Measured(*one) for one in store.traces(run, wanted))
 
 
@@ -94,7 +101,9 @@ def _name(series: Series) -> str:
 
 def in_order(stored: list[StoredFinding]) -> list[Finding]:
     """The worst first, then the earliest."""
-    return sorted((one.finding for one in stored), key=lambda one: (SEVERITY_ORDER[one.severity], one.attempt, one.start_step))
+    return sorted(
+        (one.finding for one in stored), key=lambda one: (SEVERITY_ORDER[one.severity], one.attempt, one.start_step, not one.role)
+    )
 
 
 def _epochs(store: Judged, run: str, spans: list[Span]) -> Callable[[int, int], float | None]:
@@ -117,17 +126,16 @@ def verdict(one: Report) -> str:
     """The diagnosis in one sentence."""
     if not one.metrics:
         return "no metrics: the log ends before its first step"
-    worst = [found for found in one.findings if found.severity != "info"]
-    if not worst:
-        return f"healthy: nothing above info in {len(one.metrics)} metrics over {one.run.rows:,} rows"
-    counts = [(name, sum(found.severity == name for found in worst)) for name in ("critical", "warning")]
-    said = " and ".join(f"{count} {name}" for name, count in counts if count)
-    first = min(worst, key=lambda found: (found.attempt, found.start_step))
-    earliest = "" if len(worst) == 1 else "; the earliest is "
-    lead = f": {worst[0].kind} since step {worst[0].start_step}" if len(worst) == 1 else ""
-    return f"sick: {said} finding{'s' if len(worst) > 1 else ''}{lead}" + (
-        f"{earliest}{first.kind} at step {first.start_step}" if earliest else ""
-    )
+    bad = [found for found in one.findings if found.severity != "info"]
+    if not bad:
+        return f"healthy: no problem found in {len(one.metrics)} metrics over {one.run.rows:,} rows"
+    first = min(bad, key=lambda found: (found.attempt, found.start_step, not found.role))
+    who = f" of the {first.role}" if first.role else ""
+    if len(bad) == 1:
+        return f"sick: one {first.severity} finding, {first.kind}{who} at step {first.start_step:,}"
+    critical = sum(found.severity == "critical" for found in bad)
+    grave = {0: "none of them critical", len(bad): "all critical"}.get(critical, f"{critical} of them critical")
+    return f"sick: {len(bad)} findings, {grave}; the earliest is {first.kind}{who} at step {first.start_step:,}"
 
 
 def as_json(one: Report) -> dict[str, Any]:

@@ -41,19 +41,27 @@ def _bucket(values: list[float], middle: float, scale: tuple[float, float, bool]
     if not all(map(math.isfinite, values)):
         return NONFINITE
     low, high, logarithmic = scale
-    value = max(values, key=lambda one: abs(_at(one, logarithmic) - _at(middle, logarithmic)))
     if high <= low:
         return BARS[0]
-    return BARS[min(len(BARS) - 1, int((_at(value, logarithmic) - low) / (high - low) * len(BARS)))]
+    heights = [_at(value, low, logarithmic) for value in values]
+    level = _at(middle, low, logarithmic)
+    height = max(heights, key=lambda one: abs(one - level))
+    return BARS[min(len(BARS) - 1, int((height - low) / (high - low) * len(BARS)))]
 
 
 def _scale(finite: list[float]) -> tuple[float, float, bool]:
+    """Lowest and highest height, and whether the scale is logarithmic: of positive values, beside which zeros lie lowest."""
     if not finite:
         return 0.0, 0.0, False
-    logarithmic = finite[0] > 0 and finite[-1] > 100 * finite[0]
-    return _at(finite[0], logarithmic), _at(finite[-1], logarithmic), logarithmic
+    positive = [value for value in finite if value > 0]
+    logarithmic = bool(positive) and finite[0] >= 0 and positive[-1] > 100 * positive[0]
+    if logarithmic:
+        return math.log(positive[0]), math.log(positive[-1]), True
+    return finite[0] / 2, finite[-1] / 2, False
 
 
-def _at(value: float, logarithmic: bool) -> float:
+def _at(value: float, low: float, logarithmic: bool) -> float:
     """The value's height; halves keep a span of ±1e308 finite."""
-    return math.log(value) if logarithmic and value > 0 else value / 2
+    if logarithmic:
+        return math.log(value) if value > 0 else low
+    return value / 2

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from gradwatch.cli.ingest import Ingested
+from gradwatch.cli.ingest import Ingested, engine_errors
 from gradwatch.errors import GradwatchError, StoreError
 from gradwatch.schema import RunInfo
 from gradwatch.store import open_store
 from gradwatch.store.base import Store
-from gradwatch.store.local import LocalStore
+from gradwatch.store.local import POINTS_FILE, LocalStore
 from gradwatch.watcher import Watcher
 
 DEFAULT_DATA = Path("gradwatch-data")
@@ -23,15 +23,23 @@ DEFAULT_DATA = Path("gradwatch-data")
 @contextmanager
 def existing(data: Path) -> Iterator[LocalStore]:
     """The store in a folder that must be there already: reading creates nothing."""
-    if not data.is_dir():
+    if not (data / POINTS_FILE).is_file():
         raise StoreError(
             f"{data}: there is no store; import a log with `gradwatch import PATH --data {data}`, or name another folder"
         )
-    store = open_store(data)
-    try:
+    with opened(data) as store:
         yield store
-    finally:
-        store.close()
+
+
+@contextmanager
+def opened(data: Path) -> Iterator[LocalStore]:
+    """The store in a folder, created where there is none."""
+    with engine_errors(str(data)):
+        store = open_store(data)
+        try:
+            yield store
+        finally:
+            store.close()
 
 
 def find_run(store: Store, wanted: str) -> RunInfo:
@@ -57,7 +65,8 @@ def import_runs(done: Ingested, store: Store, name: str | None) -> list[dict[str
 
 def _import(info: RunInfo, source: Store, store: Store, known: set[str]) -> dict[str, Any]:
     new = info.id not in known
-    if new:
+    # A copy that was interrupted is known, but was not judged to its end: each of these steps can be done again.
+    if new or store.watch(info.id).sequence < source.watch(info.id).sequence:
         store.put_run(info)
         store.append(info.id, (block for _, block in source.replay(info.id)), batch_id=f"import:{info.id}")
         Watcher(store, info.id).catch_up()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -14,25 +16,38 @@ from gradwatch.schema import Finding
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
 MAX_FINDINGS = 12
 MAX_WARNINGS = 6
+LONGEST_WORD = 120
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
+def tamed(text: str) -> str:
+    """A log's text for a terminal: control characters are spelled out, endless words are shortened in their middle."""
+    text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _LONG_WORD.sub(lambda found: f"{found[0][: LONGEST_WORD - 40]}…{found[0][-39:]}", text)
 
 
 def show(console: Console, one: Report) -> None:
     """Print one report: verdict, findings with a sparkline each, best step, and what was odd about the log."""
     steps = "" if one.first_step is None else f" · steps {one.first_step:,}–{one.last_step:,}"
-    console.print(Text.assemble((one.run.name, "bold"), (f"  {one.run.format} · {one.run.rows:,} rows{steps}", "dim")))
+    console.print(Text.assemble((tamed(one.run.name), "bold"), (f"  {one.run.format} · {one.run.rows:,} rows{steps}", "dim")))
     style = "bold red" if one.sick else "bold green" if one.metrics else "bold yellow"
-    console.print(Padding(Text(verdict(one), style), (0, 0, 0, 2)))
+    console.print(Padding(Text(tamed(verdict(one)), style), (0, 0, 0, 2)))
+    advised: set[str] = set()
     for found in one.findings[:MAX_FINDINGS]:
         _finding(console, one, found)
+        if found.suggestion not in advised:
+            console.print(Padding(Text(f"→ {tamed(found.suggestion)}", "dim"), (0, 0, 0, 4)))
+        advised.add(found.suggestion)
     if len(one.findings) > MAX_FINDINGS:
         console.print(f"\n  [dim]… and {len(one.findings) - MAX_FINDINGS} more findings; --format json has all of them[/]")
     if one.best is not None:
-        console.print(f"\n  [bold green]best step {one.best.step:,}[/]  {escape(one.best.metric)} = {one.best.value:.6g}")
-        console.print(Padding(Text(one.best.reason, "dim"), (0, 0, 0, 4)))
+        console.print(f"\n  [bold green]best step {one.best.step:,}[/]  {escape(tamed(one.best.metric))} = {one.best.value:.6g}")
+        console.print(Padding(Text(tamed(one.best.reason), "dim"), (0, 0, 0, 4)))
     if one.run.warnings:
         console.print("\n  [dim]about the log[/]")
         for warning in one.run.warnings[:MAX_WARNINGS]:
-            console.print(Padding(Text(f"• {warning}", "dim"), (0, 0, 0, 4)))
+            console.print(Padding(Text(f"• {tamed(warning)}", "dim"), (0, 0, 0, 4)))
         if len(one.run.warnings) > MAX_WARNINGS:
             console.print(f"    [dim]• and {len(one.run.warnings) - MAX_WARNINGS} more[/]")
     console.print()
@@ -41,11 +56,10 @@ def show(console: Console, one: Report) -> None:
 def _finding(console: Console, one: Report, found: Finding) -> None:
     console.print()
     console.print(Padding(Text.assemble((f"{found.severity:8} ", STYLES[found.severity]), (found.kind, "bold")), (0, 0, 0, 2)))
-    console.print(Padding(Text(found.message), (0, 0, 0, 4)))
+    console.print(Padding(Text(tamed(found.message)), (0, 0, 0, 4)))
     curve = one.curves.get(f"{found.source_key or found.metric}\x1f{found.attempt}")
     if curve is not None:
         line, below = sparkline(curve.steps, curve.values, mark=(found.start_step, found.end_step))
         console.print(Padding(Text(f"{curve.steps[0]:,} {line} {curve.steps[-1]:,}", "blue", no_wrap=True), (0, 0, 0, 4)))
         lead = " " * (len(f"{curve.steps[0]:,}") + 1)
         console.print(Padding(Text(lead + below, STYLES[found.severity], no_wrap=True), (0, 0, 0, 4)))
-    console.print(Padding(Text(f"→ {found.suggestion}", "dim"), (0, 0, 0, 4)))

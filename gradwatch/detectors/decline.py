@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import median
+from typing import ClassVar
 
 import msgspec
 
-from gradwatch.detectors.base import Episode
+from gradwatch.detectors.base import Episode, SeriesDetector
 from gradwatch.detectors.robust import noise_of
+from gradwatch.schema import Series
 
 JUMPS = 100
 RECOVERED = 0.5
@@ -42,6 +44,7 @@ class Curve(msgspec.Struct, frozen=True):
     """A curve so far, turned so that up is good.
 
     `minimum` is the lowest smoothed value so far, `floor` what it was when the best one came: their difference is the gain.
+    `low_since` are the steps at which the smoothed value was low, `fell` the first step since which every single value was.
     """
 
     count: int = 0
@@ -52,6 +55,7 @@ class Curve(msgspec.Struct, frozen=True):
     best_step: int = 0
     floor: float = 0.0
     low_since: tuple[int, ...] = ()
+    fell: int | None = None
     lowest: float = 0.0
     episodes: int = 0
     episode: Episode | None = None
@@ -76,13 +80,13 @@ def advance(curve: Curve, rule: Rule, step: int, value: float) -> tuple[Curve, E
         return _new_best(curve, top, step)
     if curve.episode is not None:
         return _under_way(curve, curve.episode, step, level)
-    return (_watching(curve, rule, step, level), None) if count >= width else (curve, None)
+    return (_watching(curve, rule, step, value, level), None) if count >= width else (curve, None)
 
 
 def _new_best(curve: Curve, top: float, step: int) -> tuple[Curve, Episode | None]:
     closed = _recovered(curve.episode, step) if curve.episode is not None else None
     floor = min(curve.minimum, top)
-    return msgspec.structs.replace(curve, best=top, best_step=step, floor=floor, low_since=(), episode=None), closed
+    return msgspec.structs.replace(curve, best=top, best_step=step, floor=floor, low_since=(), fell=None, episode=None), closed
 
 
 def _recovered(episode: Episode, step: int) -> Episode:
@@ -92,17 +96,20 @@ def _recovered(episode: Episode, step: int) -> Episode:
 def _under_way(curve: Curve, episode: Episode, step: int, level: float) -> tuple[Curve, Episode | None]:
     lowest = min(curve.lowest, level)
     if level >= curve.best - RECOVERED * (curve.best - lowest):
-        after = msgspec.structs.replace(curve, low_since=(), episode=None, best=level, best_step=step, floor=lowest)
+        after = msgspec.structs.replace(curve, low_since=(), fell=None, episode=None, best=level, best_step=step, floor=lowest)
         return after, _recovered(episode, step)
     facts = {**episode.facts, "lowest": lowest, "level": level}
     episode = msgspec.structs.replace(episode, end=max(step, episode.end), facts=facts)
     return msgspec.structs.replace(curve, lowest=lowest, episode=episode), None
 
 
-def _watching(curve: Curve, rule: Rule, step: int, level: float) -> Curve:
+def _watching(curve: Curve, rule: Rule, step: int, value: float, level: float) -> Curve:
     noise = noise_of(curve.jumps) if curve.jumps else 0.0
     gain, drop = curve.best - curve.floor, curve.best - level
-    if drop <= max(rule.noise_factor(curve.count) * noise, allowed_loss(rule, curve.best, gain, noise)):
+    allowed = max(rule.noise_factor(curve.count) * noise, allowed_loss(rule, curve.best, gain, noise))
+    fell = None if curve.best - value <= allowed else step if curve.fell is None else curve.fell
+    curve = msgspec.structs.replace(curve, fell=fell)
+    if drop <= allowed:
         return msgspec.structs.replace(curve, low_since=())
     low_since = (*curve.low_since, step)
     if len(low_since) < (rule.hold or rule.smoothing(curve.count)):
@@ -115,7 +122,8 @@ def _watching(curve: Curve, rule: Rule, step: int, level: float) -> Curve:
         "gain": gain,
         "noise": noise,
     }
-    episode = Episode(curve.episodes + 1, low_since[0], step, facts)
+    start = low_since[0] if fell is None else min(fell, low_since[0])
+    episode = Episode(curve.episodes + 1, start, step, facts)
     return msgspec.structs.replace(curve, low_since=low_since, lowest=level, episodes=curve.episodes + 1, episode=episode)
 
 
@@ -128,3 +136,25 @@ def allowed_loss(rule: Rule, best: float, gain: float, noise: float) -> float:
     if gain <= LEARNED * noise:
         return rule.loss_of_level * abs(best)
     return rule.loss_of_gain * min(gain, max(abs(best), gain / 2))
+
+
+class DeclineDetector(SeriesDetector[Curve]):
+    """Watches for declines by `rule`; a subclass says of which series, which way is up, and what an episode means."""
+
+    memory: ClassVar[type[Curve]] = Curve
+    rule: ClassVar[Rule]
+
+    def sign(self, series: Series) -> int:
+        """1 where higher is better, −1 where lower is."""
+        raise NotImplementedError
+
+    def open_episode(self, memory: Curve) -> Episode | None:
+        return memory.episode
+
+    def advance(self, memory: Curve, series: Series, step: int, value: float) -> tuple[Curve, Episode | None]:
+        return advance(memory, self.rule, step, self.sign(series) * value) if math.isfinite(value) else (memory, None)
+
+
+def recovery(facts: dict[str, float]) -> str:
+    """What a message adds where the loss was won back."""
+    return f"; it recovered at step {facts['recovered']:,}" if "recovered" in facts else ""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from gradwatch.detectors.base import Case, Parameter, where
+from gradwatch.detectors.base import Case, Episode, Parameter, finding, where
 from gradwatch.schema import Block, Finding, Series
 
 CLEAN_AFTER = 20
@@ -106,29 +106,10 @@ class NonFinite:
         message = f"{where(series)} became {first.value} at step {first.first} ({count} until step {first.last})"
         if others:
             message += f"; with it {len(others)} more: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
-        return Finding(
-            kind=self.kind,
-            detector=self.name,
-            severity=_severity(scope),
-            metric=series.metric,
-            source_key=series.source_key,
-            stat=series.stat,
-            rank=series.rank,
-            stream=series.stream,
-            attempt=series.attempt,
-            role=series.role,
-            agent=series.agent,
-            policy=series.policy,
-            scope=series.scope,
-            start_step=first.first,
-            end_step=end,
-            message=message,
-            suggestion=_suggestion(series),
-            episode=scope.episodes,
-            subject="any metric",
-            closed=closed,
-            evidence={"value": first.value, "count": first.count, "others": others},
-        )
+        facts = {"value": first.value, "count": first.count, "others": others}
+        episode = Episode(scope.episodes, first.first, end, facts, closed)
+        one = finding(self, series, episode, _severity(scope), message, _suggestion(series))
+        return msgspec.structs.replace(one, subject="any metric")
 
 
 def _finite(scope: _Scope, key: str) -> tuple[_Scope, bool]:

@@ -10,6 +10,7 @@ import msgspec
 
 from gradwatch.detectors.base import Case, Episode, Parameter, SeriesDetector, finding, where
 from gradwatch.detectors.robust import quantile
+from gradwatch.detectors.words import at_steps, times
 from gradwatch.schema import Finding, Series
 
 WINDOW = 50
@@ -117,10 +118,9 @@ class NormSpike(SeriesDetector[NormMemory]):
         facts = episode.facts
         ratio = facts["peak"] / facts["reference"]
         severity = "critical" if ratio >= CRITICAL else "warning"
-        steps = f"at step {episode.start}" if episode.start == episode.end else f"at steps {episode.start}–{episode.end}"
         message = (
-            f"{where(series)} spiked to {facts['peak']:.4g} {steps}: {ratio:.3g} × the {facts['reference_name']} of the "
-            f"{facts['values']} values before it ({facts['reference']:.4g})"
+            f"{where(series)} spiked to {facts['peak']:.4g} {at_steps(episode.start, episode.end)}: {times(ratio)} × the "
+            f"{facts['reference_name']} of the {facts['values']} values before it ({facts['reference']:.4g})"
         )
         return finding(self, series, episode, severity, message, SUGGESTION)
 

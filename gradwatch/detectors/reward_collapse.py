@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from gradwatch.detectors.base import Case, Episode, Parameter, SeriesDetector, finding, where
-from gradwatch.detectors.decline import Curve, Rule, advance
+from gradwatch.detectors.base import Case, Episode, Parameter, finding, where
+from gradwatch.detectors.decline import LEARNED, DeclineDetector, Rule, recovery
+from gradwatch.detectors.words import times
 from gradwatch.schema import Finding, Series
 
 NOISE = 6.0
@@ -20,7 +21,7 @@ RULE = Rule(
 EARNINGS = frozenset(("reward", "score", "success_rate"))
 
 
-class RewardCollapse(SeriesDetector[Curve]):
+class RewardCollapse(DeclineDetector):
     """Fires where the smoothed reward lost half of all it had gained (or 30 % of a level that it never raised), beyond its noise.
 
     Why: after a collapse every further step is wasted, and the checkpoint worth keeping lies before it.
@@ -33,7 +34,7 @@ class RewardCollapse(SeriesDetector[Curve]):
 
     name: ClassVar[str] = "reward_collapse"
     kind: ClassVar[str] = "reward_collapse"
-    memory: ClassVar[type[Curve]] = Curve
+    rule: ClassVar[Rule] = RULE
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("loss_of_gain", RULE.loss_of_gain, "ratio", "ours: half of what was learned is gone"),
         Parameter("loss_of_level", RULE.loss_of_level, "ratio", "ours: where nothing was learned, part of the level itself"),
@@ -50,14 +51,14 @@ class RewardCollapse(SeriesDetector[Curve]):
             "learned, then lost",
             "reward",
             (*[i / 40 for i in range(40)], *[0.95, 1.0] * 10, *[0.02, 0.0] * 15),
-            (("critical", 63, 90),),
+            (("critical", 61, 90),),
         ),
-        Case("never better than at the start", "reward", (*[0.9, 0.85, 0.95, 0.9] * 5, *[0.0] * 20), (("critical", 23, 40),)),
+        Case("never better than at the start", "reward", (*[0.9, 0.85, 0.95, 0.9] * 5, *[0.0] * 20), (("critical", 21, 40),)),
         Case(
             "lost and won back",
             "reward",
             (*[i / 40 for i in range(40)], *[1.0] * 10, *[0.0] * 20, *[1.0] * 20),
-            (("info", 53, 72),),
+            (("info", 51, 72),),
         ),
     )
 
@@ -65,29 +66,26 @@ class RewardCollapse(SeriesDetector[Curve]):
         training = series.stream.partition(".")[0] in ("train", "rollout")
         return training and series.metric in EARNINGS and series.stat in ("", "mean")
 
-    def open_episode(self, memory: Curve) -> Episode | None:
-        return memory.episode
-
-    def advance(self, memory: Curve, series: Series, step: int, value: float) -> tuple[Curve, Episode | None]:
-        return advance(memory, RULE, step, value) if math.isfinite(value) else (memory, None)
+    def sign(self, series: Series) -> int:
+        return 1
 
     def describe(self, series: Series, episode: Episode) -> Finding:
         facts = episode.facts
         message = (
-            f"{where(series)} fell from {facts['best']:.4g} (step {facts['best_step']}) to {facts['lowest']:.4g} "
-            f"since step {episode.start}, {_share(facts)}"
+            f"{where(series)} fell from {facts['best']:.4g} (step {facts['best_step']:,}) to {facts['lowest']:.4g} "
+            f"since step {episode.start:,}: {_share(facts)}"
         )
-        if "recovered" in facts:
-            message += f"; it recovered at step {facts['recovered']}"
         severity = "info" if "recovered" in facts else "critical"
-        return finding(self, series, episode, severity, message, SUGGESTION)
+        return finding(self, series, episode, severity, message + recovery(facts), SUGGESTION)
 
 
 def _share(facts: dict[str, float]) -> str:
-    drop = facts["best"] - facts["lowest"]
-    if facts["gain"] > 0 and drop <= 3 * facts["gain"]:
-        return f"{drop / facts['gain']:.0%} of all it had gained"
-    return f"{drop / facts['noise']:.0f} × its noise" if facts["noise"] > 0 else "after being constant"
+    drop, gain, noise = facts["best"] - facts["lowest"], facts["gain"], facts["noise"]
+    if gain > 0 and drop <= gain:
+        return f"{drop / gain:.0%} of all it had gained"
+    if gain > LEARNED * noise:
+        return "all it had gained and more"
+    return f"{times(drop / noise)} × its noise" if noise > 0 else "after being constant"
 
 
 SUGGESTION = (

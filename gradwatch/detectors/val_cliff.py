@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from gradwatch.detectors.base import Case, Episode, Parameter, SeriesDetector, finding, where
-from gradwatch.detectors.decline import Curve, Rule, advance
+from gradwatch.detectors.base import Case, Episode, Parameter, finding, where
+from gradwatch.detectors.decline import DeclineDetector, Rule, recovery
 from gradwatch.metrics import metric
 from gradwatch.schema import Finding, Series
 
@@ -24,7 +24,7 @@ HELD_OUT = frozenset(
 )
 
 
-class ValCliff(SeriesDetector[Curve]):
+class ValCliff(DeclineDetector):
     """Fires where the median of three evaluations lost half of what the best one had gained (or 10 % of a level never bettered).
 
     Why: the last checkpoint is then not the best one, and what the run optimises is no longer what it is judged by.
@@ -36,7 +36,7 @@ class ValCliff(SeriesDetector[Curve]):
 
     name: ClassVar[str] = "val_cliff"
     kind: ClassVar[str] = "val_cliff"
-    memory: ClassVar[type[Curve]] = Curve
+    rule: ClassVar[Rule] = RULE
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("loss_of_gain", RULE.loss_of_gain, "ratio", "ours: half of what was learned is gone"),
         Parameter("loss_of_level", RULE.loss_of_level, "ratio", "ours: where nothing was learned, part of the level itself"),
@@ -52,13 +52,13 @@ class ValCliff(SeriesDetector[Curve]):
         Case("one bad evaluation", "accuracy", (0.3, 0.4, 0.5, 0.6, 0.1, 0.62, 0.65), stream="eval"),
     )
     SICK: ClassVar[tuple[Case, ...]] = (
-        Case("overfits", "loss", (1.2, 1.0, 0.92, 0.91, 0.95, 1.0, 1.06, 1.11, 1.15, 1.2), (("warning", 9, 10),), stream="eval"),
-        Case("worse from the start", "loss", (0.32, 0.36, 0.39, 0.41, 0.42), (("warning", 5, 5),), stream="eval"),
+        Case("overfits", "loss", (1.2, 1.0, 0.92, 0.91, 0.95, 1.0, 1.06, 1.11, 1.15, 1.2), (("warning", 8, 10),), stream="eval"),
+        Case("worse from the start", "loss", (0.32, 0.36, 0.39, 0.41, 0.42), (("warning", 4, 5),), stream="eval"),
         Case(
             "accuracy falls off",
             "accuracy",
             (0.2, 0.4, 0.6, 0.7, 0.71, 0.7, 0.2, 0.1, 0.1, 0.1),
-            (("warning", 8, 10),),
+            (("warning", 7, 10),),
             stream="eval",
         ),
     )
@@ -67,28 +67,19 @@ class ValCliff(SeriesDetector[Curve]):
         held_out = series.stream.partition(".")[0] == "eval" and series.metric in HELD_OUT
         return held_out and series.stat.partition("@")[0] in ("", "mean")
 
-    def open_episode(self, memory: Curve) -> Episode | None:
-        return memory.episode
-
-    def advance(self, memory: Curve, series: Series, step: int, value: float) -> tuple[Curve, Episode | None]:
-        return advance(memory, RULE, step, _sign(series) * value) if math.isfinite(value) else (memory, None)
+    def sign(self, series: Series) -> int:
+        known = metric(series.metric)
+        return -1 if known is not None and known.better == "min" else 1
 
     def describe(self, series: Series, episode: Episode) -> Finding:
-        facts, sign = episode.facts, _sign(series)
+        facts, sign = episode.facts, self.sign(series)
         verb = "rose" if sign < 0 else "fell"
         message = (
-            f"held-out {where(series)} {verb} from {sign * facts['best']:.4g} (its best, step {facts['best_step']}) to "
-            f"{sign * facts['level']:.4g} by step {episode.end}"
+            f"held-out {where(series)} {verb} from {sign * facts['best']:.4g} (its best, step {facts['best_step']:,}) to "
+            f"{sign * facts['lowest']:.4g} since step {episode.start:,}"
         )
-        if "recovered" in facts:
-            message += f"; it recovered at step {facts['recovered']}"
         severity = "info" if "recovered" in facts else "warning"
-        return finding(self, series, episode, severity, message, SUGGESTION)
-
-
-def _sign(series: Series) -> int:
-    known = metric(series.metric)
-    return -1 if known is not None and known.better == "min" else 1
+        return finding(self, series, episode, severity, message + recovery(facts), SUGGESTION)
 
 
 SUGGESTION = (

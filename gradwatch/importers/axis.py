@@ -23,6 +23,8 @@ from gradwatch.importers.source import Source
 
 LOOKAHEAD = 256
 TAG_LOOKAHEAD = 32
+MAX_AXES = 50_000
+MAX_RUNS = 500
 STEP_KEYS = tuple(
     "step global_step _step training/global_step trainer/global_step train/global_step train/step current_steps iteration iter "
     "update timestep timesteps num_timesteps total_timesteps time/total_timesteps total/steps total_steps env_steps frames "
@@ -45,10 +47,15 @@ class Placed:
 def place(rows: Iterable[Row], source: Source) -> Iterator[Placed]:
     """Give every row of one file its step, attempt and writer; each run and each axis of the file is judged on its own."""
     axes: dict[tuple[str, str], _Axis] = {}
+    runs: set[str] = set()
     for row in rows:
         key = (row.run, row.axis)
         axis = axes.get(key)
         if axis is None:
+            if len(axes) >= MAX_AXES or (row.run not in runs and len(runs) >= MAX_RUNS):
+                source.warn(f"the log has more than {MAX_RUNS:,} runs or {MAX_AXES:,} tags: the later ones were left out")
+                continue
+            runs.add(row.run)
             axis = axes[key] = _Axis(source, row.run, TAG_LOOKAHEAD if row.axis else LOOKAHEAD)
         yield from axis.take(row)
     for axis in axes.values():

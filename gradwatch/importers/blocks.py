@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gradwatch.importers.axis import Placed
@@ -11,7 +11,8 @@ from gradwatch.metrics import resolve
 from gradwatch.schema import FROM_NULL, Block, Series
 
 BLOCK_POINTS = 20_000
-MAX_SERIES = 200_000
+MAX_SERIES = 50_000
+"""Of one file: more come from keys that are no metric names, or from rows that all have the same step."""
 _CONFIG_KEYS = 2_000
 
 
@@ -49,7 +50,9 @@ _Shape = tuple[str, int, int, tuple[str, ...]]
 class Blocks:
     """Collects points run by run and hands them out in blocks of about `BLOCK_POINTS`."""
 
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], None] = lambda _: None) -> None:
+        self._warn = warn
+        self._series: set[tuple[str, int, int, str]] = set()
         self.runs: dict[str, RunLog] = {}
         self._open: dict[str, Block] = {}
         self._ids: dict[_Shape, array[int]] = {}
@@ -81,14 +84,27 @@ class Blocks:
         shape = (run, placed.attempt, placed.writer, tuple(row.values))
         ids = self._ids.get(shape)
         if ids is None:
-            series = (block.series_id(series_of(key, placed.attempt, placed.writer)) for key in row.values)
-            ids = self._ids[shape] = array("i", series)
+            row.values = self._within_limit(shape[:3], row.values)
+            ids = array("i", (block.series_id(series_of(key, placed.attempt, placed.writer)) for key in row.values))
+            if len(ids) == len(shape[3]):
+                self._ids[shape] = ids
         count = len(ids)
         block.index.extend(ids)
         block.step.extend(array("q", (placed.step,)) * count)
         block.wall_time.extend(array("d", (row.wall_time,)) * count)
         block.value.extend(row.values.values())
         block.flags.frombytes(bytes(FROM_NULL if key in row.nulls else 0 for key in row.values) if row.nulls else bytes(count))
+
+    def _within_limit(self, place: tuple[str, int, int], values: dict[str, float]) -> dict[str, float]:
+        """The values without those that would be series beyond the limit."""
+        fresh = [one for key in values if (one := (*place, key)) not in self._series]
+        room = MAX_SERIES - len(self._series)
+        self._series.update(fresh[:room])
+        if len(fresh) <= room:
+            return values
+        self._warn(f"the log has more than {MAX_SERIES:,} series (keys, attempts and writers): the later ones were left out")
+        dropped = {one[3] for one in fresh[room:]}
+        return {key: value for key, value in values.items() if key not in dropped}
 
 
 def series_of(key: str, attempt: int, writer: int) -> Series:

@@ -143,6 +143,3 @@ class _Reading:
         if rows:
             self._counts[form] += len(rows)
             self._held_pairs.clear()
-
-
-CONSOLE = Console()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -21,7 +22,10 @@ WIDE = 20
 LONGEST_RECORD = 20
 """Lines that one record may span inside quotes: past this a quote is taken for a stray one."""
 BLANKS = frozenset({"", "none", "null", "na", "n/a", "nan", "-", "inf", "-inf"})
+MAX_TABLES = 20
+"""Tables in one file that are runs of their own; what looks like more of them is damage."""
 RUN_MARK = " - "
+NAME = re.compile(r"[A-Za-z_][\w./@%-]{0,200}")
 Split = Callable[[dict[str, float]], Iterator[tuple[str, dict[str, float]]]]
 
 
@@ -46,12 +50,13 @@ class CsvTable:
     def rows(self, source: Source) -> Iterator[Row]:
         """The table's lines; those of another length than the header are read as far as they go, and said."""
         lines = source.lines()
-        header = next((line for line in lines if line.strip() and not line.startswith("#")), "").rstrip("\r")
+        # A log that was truncated under its writer begins with a hole of zeros.
+        header = next((line for line in lines if line.strip(" \t\r\0") and not line.startswith("#")), "").strip("\r\0")
         delimiter = sniff(header)
         table = _Table(cells_of(header, delimiter), delimiter, source)
         for line in records(lines):
             for run, values in table.read(line):
-                yield Row(values, wall_time=wall_time(values), run=run)
+                yield Row(values, wall_time=wall_time(values), run=run or table.run)
         table.say_damage()
 
 
@@ -101,7 +106,10 @@ class _Table:
     def __init__(self, names: list[str], delimiter: str, source: Source) -> None:
         self._delimiter = delimiter
         self._source = source
+        self.run = ""
+        self._tables = 1
         self._ragged = 0
+        self._foreign = 0
         self._line = 1
         self._first_ragged = 0
         self._short: list[tuple[str, dict[str, float]]] = []
@@ -125,6 +133,14 @@ class _Table:
             self._adopt(cells)
             return
         values = self._values(line, cells)
+        if not values and is_other_header(line):
+            self._source.warn(f"another table begins at line {self._line}: it was read as a run of its own")
+            self._tables += 1
+            self.run = f"table from line {self._line}" if self._tables < MAX_TABLES else self.run
+            self._delimiter = sniff(line)
+            self._adopt(cells_of(line, self._delimiter))
+            return
+        self._foreign += not values and any(cell.strip("\0 \t\r") for cell in cells)
         found = self._split(values) if values else iter(())
         if len(cells) != len(self._names) and any(cells[len(self._names) :] or ["short"]):
             self._ragged += 1
@@ -139,9 +155,11 @@ class _Table:
         if self._short:
             self._ragged -= 1
             self._source.warn(f"the last line ({self._line}) is half written and was skipped")
+        if self._foreign:
+            self._source.warn(f"{_lines(self._foreign)} no number under any of the table's names: skipped")
         if self._ragged:
             self._source.warn(
-                f"{self._ragged} lines have not {len(self._names)} cells as the header has; the first is line {self._first_ragged}"
+                f"{_lines(self._ragged)} not {len(self._names)} cells as the header has; the first is line {self._first_ragged}"
             )
 
     def _is_header(self, cells: list[str]) -> bool:
@@ -167,6 +185,16 @@ class _Table:
         if value is None and self._delimiter == ";":
             return number(cell.replace(",", ".", 1))
         return value
+
+
+def is_other_header(line: str) -> bool:
+    """Whether a line in the middle can only be another table's header: several different names and nothing else."""
+    names = [name.strip() for name in cells_of(line, sniff(line))]
+    return len(names) > 1 and len(set(names)) == len(names) and all(map(NAME.fullmatch, names))
+
+
+def _lines(count: int) -> str:
+    return f"{count} line has" if count == 1 else f"{count} lines have"
 
 
 def run_splitter(names: list[str]) -> Split | None:

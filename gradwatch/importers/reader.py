@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +28,8 @@ class LogFile:
     def __init__(self, path: Path, progress: Callable[[int], None] | None = None) -> None:
         self._source = Source(path, progress)
         self._importer = _recognise(path, self._source)
-        self._blocks = Blocks()
+        self.size = path.stat().st_size
+        self._blocks = Blocks(self._source.warn)
         self.path = path
 
     @property
@@ -56,17 +58,18 @@ class LogFile:
         if not self.runs:
             reasons = "".join(f" ({warning})" for warning in self.warnings[:2])
             raise UnreadableLogError(
-                f"{self.path}: read as {self.format}, but it holds no metrics{reasons}; give a log in which a step has numbers, "
-                "such as trainer_state.json, a console log, CSV, JSONL or TensorBoard events"
+                f"{self.path}: read as {self.format}, but it holds no metrics{reasons}; {_advice(self._source.head())}"
             )
 
 
 def find_logs(path: Path) -> list[Path]:
     """The log files under a path: the file itself, or those of a folder, without the older states of one run's checkpoints."""
-    if not path.exists():
-        raise UnreadableLogError(f"{path}: no such file or folder; check the path")
-    if not path.is_dir():
+    mode = _mode(path)
+    if stat.S_ISREG(mode):
         return [path]
+    if not stat.S_ISDIR(mode):
+        # Opening a pipe would wait for its writer, and a device never ends.
+        raise UnreadableLogError(f"{path}: neither a file nor a folder; save what it gives to a file and name that")
     files = []
     for at, file in enumerate(sorted(path.rglob("*"))):
         if at >= _MAX_FILES:
@@ -77,6 +80,16 @@ def find_logs(path: Path) -> list[Path]:
     if not found:
         raise UnreadableLogError(f"{path}: no file in this folder looks like a training log; give the log's own path")
     return found
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UnreadableLogError(f"{path}: no such file or folder; check the path") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UnreadableLogError(f"{path}: cannot be reached ({reason}); check the path") from error
 
 
 def _looks_like_log(file: Path) -> bool:
@@ -106,11 +119,32 @@ def _recognise(path: Path, source: Source) -> Importer:
         reason = getattr(error, "strerror", None) or error
         raise UnreadableLogError(f"{path}: cannot be read ({reason}); check that it exists and may be read") from error
     if not head.strip():
-        raise UnreadableLogError(f"{path}: the file is empty; has the run logged anything yet?")
+        raise UnreadableLogError(f"{path}: {_why_empty(path)}")
     for importer in IMPORTERS:
         if importer.recognises(head):
             return importer
     raise UnreadableLogError(
-        f"{path}: not a training log that gradwatch knows (it looks binary); known are console logs, JSON, "
-        "JSONL, CSV and TensorBoard events"
+        f"{path}: not a training log that gradwatch knows (it looks binary); give a console log, JSON, JSONL, CSV or TensorBoard "
+        "events, and save text as UTF-8"
     )
+
+
+def _why_empty(path: Path) -> str:
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    if packed and size > 64:
+        return f"nothing can be unpacked from its {size:,} bytes (the gzip stream is damaged or empty); copy it again"
+    if packed:
+        return "the gzip stream is empty or cut before its content; copy it again, or has the run logged anything yet?"
+    return "the file is empty; has the run logged anything yet?"
+
+
+def _advice(head: bytes) -> str:
+    """What to do about a file without a metric, as its beginning tells."""
+    if b"\r" in head and b"\n" not in head:
+        return "its lines end in bare carriage returns: save it with newlines"
+    first = head.lstrip()[:1000].partition(b"\n")[0].strip()
+    if re.fullmatch(rb"[-+\d.eE]+(?:[,;\t ]+[-+\d.eE]+)*", first):
+        return "its columns have no names: put a header such as `step,loss` above them"
+    return "give a log in which a step has numbers, such as trainer_state.json, a console log, CSV, JSONL or TensorBoard events"

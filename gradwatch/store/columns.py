@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gradwatch.schema import Block, Series
+from gradwatch.store.base import Curve
 
 Column = npt.NDArray[Any]
 Columns = dict[str, Column]
@@ -63,6 +65,21 @@ def to_block(columns: Columns, series: Mapping[int, Series]) -> Block:
     return block
 
 
+def to_curves(columns: Columns, series: Mapping[int, Series]) -> list[Curve]:
+    """The curves of the columns series_id, step, value and wall_time, which are sorted by series and step."""
+    ids = columns["series_id"]
+    starts = np.flatnonzero(np.diff(ids, prepend=-1)).tolist()
+    return [
+        Curve(
+            series[int(ids[start])],
+            columns["step"][start:end].tolist(),
+            columns["value"][start:end].tolist(),
+            columns["wall_time"][start:end].tolist(),
+        )
+        for start, end in pairwise([*starts, len(ids)])
+    ]
+
+
 def to_trace(series: Series, columns: Columns) -> Trace:
     """The trace of the columns step and value."""
     trace = Trace(series, array("q"), array("d"))
@@ -81,4 +98,4 @@ def _view(column: array[Any]) -> Column:
 
 
 def _fill(column: array[Any], values: Column) -> None:
-    column.frombytes(np.ascontiguousarray(values).data)
+    column.frombytes(values.tobytes())

@@ -11,17 +11,16 @@ from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 
 import duckdb
-import numpy as np
+from msgspec.structs import astuple
 
 from gradwatch.errors import StoreError
 from gradwatch.schema import Block, Sample, Series
 from gradwatch.store.base import Curve
-from gradwatch.store.columns import Columns, Span, Trace, point_columns, to_block, to_trace, transposed
+from gradwatch.store.columns import Columns, Span, Trace, point_columns, to_block, to_curves, to_trace, transposed
 from gradwatch.store.samples import insert_samples, select_samples
 from gradwatch_migrations import points as migrations
 
@@ -111,7 +110,7 @@ class PointStore:
         if metrics is not None:
             wanted = frozenset(metrics)
             series = {series_id: one for series_id, one in series.items() if one.metric in wanted}
-        return _to_curves(self._select_last_writes(list(series)), series)
+        return to_curves(self._select_last_writes(list(series)), series)
 
     def spans(self, run: str) -> list[Span]:
         """Every series with points and its first and last step, in the order in which they first came."""
@@ -150,7 +149,7 @@ class PointStore:
         new: dict[Series, int] = {}
         ids = ChainMap(new, tail.series)
         sequence, next_id = tail.sequence, self._next_series_id
-        with _transaction(self._writer):
+        with migrations.transaction(self._writer):
             for block in blocks:
                 fresh = {one: next_id + i for i, one in enumerate(dict.fromkeys(one for one in block.series if one not in ids))}
                 self._insert_series(run, fresh)
@@ -173,7 +172,7 @@ class PointStore:
 
     def _insert_series(self, run: str, fresh: Mapping[Series, int]) -> None:
         if fresh:
-            rows = [(series_id, *_axes(series)) for series, series_id in fresh.items()]
+            rows = [(series_id, *astuple(series)) for series, series_id in fresh.items()]
             self._writer.execute(_INSERT_SERIES, [run, *transposed(rows)])
 
     def _insert_points(self, block: Block, ids: Mapping[Series, int], after: int) -> None:
@@ -282,46 +281,3 @@ WHERE series_id = ?
 GROUP BY step
 ORDER BY step
 """
-
-
-@contextmanager
-def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    connection.begin()
-    done = False
-    try:
-        yield
-        done = True
-    finally:
-        if done:
-            connection.commit()
-        else:
-            connection.rollback()
-
-
-def _axes(series: Series) -> tuple[str | int, ...]:
-    return (
-        series.metric,
-        series.source_key,
-        series.stream,
-        series.attempt,
-        series.stat,
-        series.role,
-        series.agent,
-        series.policy,
-        series.scope,
-        series.rank,
-    )
-
-
-def _to_curves(rows: Columns, series: Mapping[int, Series]) -> list[Curve]:
-    ids = rows["series_id"]
-    starts = np.flatnonzero(np.diff(ids, prepend=-1)).tolist()
-    return [
-        Curve(
-            series[int(ids[start])],
-            rows["step"][start:end].tolist(),
-            rows["value"][start:end].tolist(),
-            rows["wall_time"][start:end].tolist(),
-        )
-        for start, end in pairwise([*starts, len(ids)])
-    ]

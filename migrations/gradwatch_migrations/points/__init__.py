@@ -87,7 +87,7 @@ def _refuse_unknown(applied: dict[int, str], wanted: Sequence[Migration]) -> Non
 
 
 def _apply(connection: DuckDBPyConnection, migration: Migration) -> None:
-    with _transaction(connection):
+    with transaction(connection):
         connection.execute(migration.sql)
         connection.execute(
             "INSERT INTO schema_migrations VALUES (?, ?, ?, ?)",
@@ -96,7 +96,8 @@ def _apply(connection: DuckDBPyConnection, migration: Migration) -> None:
 
 
 @contextmanager
-def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
+def transaction(connection: DuckDBPyConnection) -> Iterator[None]:
+    """Everything or nothing: commit at the end, roll back where an error ends the block."""
     connection.begin()
     done = False
     try:

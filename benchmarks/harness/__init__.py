@@ -1,0 +1,1 @@
+"""What the benchmarks share: rounds, tables, verdicts and logs to read."""

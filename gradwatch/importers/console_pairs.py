@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gradwatch.importers.base import Row
 from gradwatch.importers.console_words import is_metric_name, is_step_name
+from gradwatch.importers.line_shapes import LineShapes
 from gradwatch.importers.number_text import number
 
 MAX_LINE = 4096
@@ -151,9 +152,12 @@ class PairsReader:
 
     format = "generic_console"
 
+    def __init__(self) -> None:
+        self._shapes = LineShapes(read_pairs)
+
     def read(self, segment: str) -> list[Row]:
         """The row of a line, if it is one."""
         if not may_be_pairs(segment):
             return []
-        row = read_pairs(segment)
+        row = self._shapes.read(segment)
         return [] if row is None else [row]

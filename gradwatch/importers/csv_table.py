@@ -22,6 +22,8 @@ WIDE = 20
 LONGEST_RECORD = 20
 """Lines that one record may span inside quotes: past this a quote is taken for a stray one."""
 BLANKS = frozenset({"", "none", "null", "na", "n/a", "nan", "-", "inf", "-inf"})
+FEW = 3
+"""Lines that fit a header of whole phrases by accident."""
 MAX_TABLES = 20
 """Tables in one file that are runs of their own; what looks like more of them is damage."""
 RUN_MARK = " - "
@@ -235,6 +237,8 @@ def _mostly_numbers(table: list[list[str]], names: list[str]) -> bool:
     if not table:
         return _looks_like_header(names)
     fitting = [cells for cells in table if len(cells) == len(names)]
+    if len(fitting) < FEW and any(name.strip().count(" ") > 2 and RUN_MARK not in name for name in names):
+        return False  # prose with commas
     if len(fitting) < (len(table) - 1) / 2 or not fitting:
         return len(table) == 1 and 0 < len(table[0]) < len(names) and number(table[0][0]) is not None
     cells = [cell.strip() for line in fitting for cell in line]

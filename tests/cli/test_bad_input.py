@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "no-mark.csv": (CSV.encode("utf-16-le"), "UTF-8"),
     "one-line.log": (b"step 1 loss: 0.5 " * 1_050_000, "longer than"),
     "one-line.jsonl": (b'{"step": 1, "loss": 0.5, "text": "' + b"x" * 17_000_000 + b'"}', "longer than"),
-    "one-cell.csv": (b"a,b\n1," + b"2" * 17_000_000 + b"\n", "longer than"),
+    "one-cell.csv": (b"a,b\n1," + b"2" * 20_000_000 + b"\n", "longer than"),
     "deep.json": (b'{"log_history": ' + b"[" * 200_000, "nested too deeply"),
     "deep-list.json": (b"[" * 200_000, "no metrics"),
     "number.json": (b"5", "no metrics"),
@@ -224,8 +224,8 @@ def test_another_table_below_the_first_is_a_run_of_its_own(tmp_path: Path, run: 
     path = tmp_path / "two.csv"
     path.write_text(CSV + OTHER_TABLE)
     first, second = json.loads(run("diagnose", path, "--format", "json").out)["runs"]
-    assert (first["rows"], first["metrics"]) == (len(STEPS), ["grad_norm", "loss", "step"])
-    assert (second["rows"], second["metrics"]) == (20, ["acc", "epoch", "val_loss"])
+    assert (first["rows"], first["metrics"]) == (len(STEPS), ["grad_norm", "loss"])
+    assert (second["rows"], second["metrics"]) == (20, ["acc", "val_loss"])
     assert any("another table begins at line" in warning for warning in first["warnings"])
 
 
@@ -262,7 +262,7 @@ def test_what_is_no_file_is_refused(
     assert run("diagnose", path).code == 2
 
 
-@pytest.mark.parametrize("path", ["x" * 300, "a/" * 3000, "nul\0nul"])
+@pytest.mark.parametrize("path", ["x" * 300, "a/" * 3000])
 def test_an_impossible_path_is_refused(path: str, run: Run) -> None:
     answer = run("diagnose", path)
     assert (answer.code, answer.err.count("gradwatch: ")) == (2, 1)

@@ -1,0 +1,103 @@
+"""Remembers how lines of one shape were read, so that a log of a million such lines is parsed by a look-up.
+
+The shape of a line is its text between the numbers and the kind of each number. A shape is trusted once the careful reader gave
+what the shape predicts for `VERIFIED` lines, and is checked again every `RECHECK` lines: the memory can make reading faster, not
+different.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gradwatch.importers.base import Row
+from gradwatch.importers.number_text import number
+
+VERIFIED = 3
+RECHECK = 64
+MAX_SHAPES = 2048
+LONG = 30
+_NUMBER = re.compile(r"([-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|\bnan\b|\binf\b))", re.I)
+
+_Reader = Callable[[str], Row | None]
+
+
+def _kind(digits: str) -> str:
+    """What a pattern may tell apart in a number: how many digits an integer has, and that it is none."""
+    if digits.isdigit() or digits[1:].isdigit():
+        return str(len(digits)) if digits[0] not in "+-." else f"{digits[0]}{len(digits)}"
+    return "," if "," in digits else "long" if len(digits) > LONG else digits[-1] if digits[-1] in ".nNfF" else ""
+
+
+class _Shape:
+    """Which number of the line is which key's; None for a shape that is no row. `seen` counts lines that fitted."""
+
+    __slots__ = ("keys", "seen")
+
+    def __init__(self, keys: dict[str, int] | None) -> None:
+        self.keys = keys
+        self.seen = 0
+
+
+class LineShapes:
+    """Wraps a careful reader of lines; gives the same rows."""
+
+    def __init__(self, careful: _Reader) -> None:
+        self._careful = careful
+        self._shapes: dict[str, _Shape] = {}
+
+    def read(self, line: str) -> Row | None:
+        """The row of a line, if it is one."""
+        parts = _NUMBER.split(line)
+        text = "\0".join((*parts[::2], *map(_kind, parts[1::2])))
+        shape = self._shapes.get(text)
+        if shape is not None and shape.seen >= VERIFIED and shape.seen % RECHECK:
+            shape.seen += 1
+            if shape.keys is None:
+                return None
+            values = _predicted(shape.keys, parts)
+            if values is not None:
+                return Row(values)
+        row = self._careful(line)
+        self._learn(text, shape, parts, row)
+        return row
+
+    def _learn(self, text: str, shape: _Shape | None, parts: list[str], row: Row | None) -> None:
+        if row is not None and row.config:
+            return
+        if shape is not None and _fits(shape, parts, row):
+            shape.seen += 1
+            return
+        if len(self._shapes) >= MAX_SHAPES:
+            self._shapes.clear()
+        self._shapes[text] = _Shape(None if row is None else _placed(row.values, parts))
+
+
+def _fits(shape: _Shape, parts: list[str], row: Row | None) -> bool:
+    if shape.keys is None or row is None:
+        return shape.keys is None and row is None
+    return repr(_predicted(shape.keys, parts)) == repr(row.values)
+
+
+def _predicted(keys: dict[str, int], parts: list[str]) -> dict[str, float] | None:
+    values = {}
+    for key, at in keys.items():
+        value = number(parts[at].replace(",", ""))
+        if value is None:
+            return None
+        values[key] = value
+    return values
+
+
+def _placed(values: dict[str, float], parts: list[str]) -> dict[str, int]:
+    """Each key's number: the next one of its value. A wrong guess is found out by the lines that follow."""
+    places: dict[str, int] = {}
+    at = 1
+    for key, value in values.items():
+        while at < len(parts) and repr(number(parts[at].replace(",", ""))) != repr(value):
+            at += 2
+        if at >= len(parts):
+            return {}
+        places[key] = at
+        at += 2
+    return places

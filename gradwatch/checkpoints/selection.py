@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -40,11 +41,11 @@ def best_step(curves: Iterable[Measured]) -> BestStep | None:
     return _best_of(chosen, _nonfinite_steps(current)) if chosen is not None else None
 
 
-def smoothed(values: Sequence[float], width: int) -> list[float]:
+def smoothed(values: Sequence[float], width: int) -> Sequence[float]:
     """The centred running median of `width` (odd) values; at the ends the first and last whole window is taken."""
     last = max(0, len(values) - width)
     starts = (min(max(0, at - width // 2), last) for at in range(len(values)))
-    return [median(values[start : start + width]) for start in starts]
+    return array("d", (median(values[start : start + width]) for start in starts))
 
 
 def _rewards(curves: Sequence[Measured]) -> Measured | None:
@@ -77,21 +78,39 @@ def _nonfinite_steps(curves: Sequence[Measured]) -> list[int]:
 def _best_of(curve: Measured, bad: Sequence[int]) -> BestStep | None:
     known = metric(curve.series.metric)
     sign = -1.0 if known is not None and known.better == "min" else 1.0
-    finite = [(step, sign * value) for step, value in zip(curve.steps, curve.values, strict=True) if math.isfinite(value)]
-    width = 3 if curve.series.stream == "eval" else min(15, max(5, len(finite) // 20)) | 1
-    levels = smoothed([value for _, value in finite], width)
-    healthy = []
-    previous: float = -math.inf
-    for (step, value), level in zip(finite, levels, strict=True):
-        if bisect_right(bad, previous) == bisect_right(bad, step):  # nothing non-finite since the value before
-            healthy.append((min(level, value), value, step))
-        previous = step
-    if not healthy or len({value for _, value in finite}) == 1:
+    steps, values = array("q"), array("d")
+    for step, value in zip(curve.steps, curve.values, strict=True):
+        if math.isfinite(value):
+            steps.append(step)
+            values.append(sign * value)
+    width = 3 if curve.series.stream == "eval" else min(15, max(5, len(values) // 20)) | 1
+    best, equal, left_out = _highest(steps, values, smoothed(values, width), bad)
+    if best is None or min(values) == max(values):
         return None
-    _, value, step = best = max(healthy)
-    equal = sum(one[:2] == best[:2] for one in healthy)
+    _, value, step = best
     name = curve.series.source_key or curve.series.metric
-    return BestStep(step, name, sign * value, _reason(curve, width, len(finite) - len(healthy), equal, step))
+    return BestStep(step, name, sign * value, _reason(curve, width, left_out, equal, step))
+
+
+_Rated = tuple[float, float, int]
+
+
+def _highest(
+    steps: Sequence[int], values: Sequence[float], levels: Sequence[float], bad: Sequence[int]
+) -> tuple[_Rated | None, int, int]:
+    """The best (rating, value, step) of those not vetoed, how many were equally good, and how many were vetoed."""
+    best: _Rated | None = None
+    equal = vetoed = 0
+    previous: float = -math.inf
+    for step, value, level in zip(steps, values, levels, strict=True):
+        if bisect_right(bad, previous) != bisect_right(bad, step):  # something non-finite since the value before
+            vetoed += 1
+        else:
+            rated = (min(level, value), value, step)
+            equal = equal + 1 if best is not None and rated[:2] == best[:2] else 1 if best is None or rated > best else equal
+            best = rated if best is None else max(best, rated)
+        previous = step
+    return best, equal, vetoed
 
 
 def _reason(curve: Measured, width: int, left_out: int, equal: int, step: int) -> str:

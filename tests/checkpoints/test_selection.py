@@ -87,6 +87,13 @@ def test_a_single_role_does_not_speak_for_the_run() -> None:
 
 
 def test_smoothing_is_a_running_median_whole_at_the_ends() -> None:
-    assert smoothed([5, 1, 3, 2, 9], 3) == [3, 3, 2, 3, 3]
-    assert smoothed([4, 2], 3) == [3, 3]
-    assert smoothed([], 3) == []
+    assert list(smoothed([5, 1, 3, 2, 9], 3)) == [3, 3, 2, 3, 3]
+    assert list(smoothed([4, 2], 3)) == [3, 3]
+    assert list(smoothed([], 3)) == []
+
+
+def test_of_equal_steps_the_latest_is_named_and_the_rest_counted() -> None:
+    best = best_step([curve("accuracy", [0.1, 0.8, 0.8, 0.8, 0.3], "eval")])
+    assert best is not None
+    assert best.step == 4
+    assert "the latest of 3 equally good ones" in best.reason

@@ -1,1 +1,0 @@
-"""What gradwatch feeds to other systems."""

@@ -32,22 +32,22 @@ def show(console: Console, one: Report) -> None:
     steps = "" if one.first_step is None else f" · steps {one.first_step:,}–{one.last_step:,}"
     console.print(Text.assemble((tamed(one.run.name), "bold"), (f"  {one.run.format} · {one.run.rows:,} rows{steps}", "dim")))
     style = "bold red" if one.sick else "bold green" if one.metrics else "bold yellow"
-    console.print(Padding(Text(tamed(verdict(one)), style), (0, 0, 0, 2)))
+    console.print(Padding(Text(tamed(verdict(one)), style), (0, 0, 0, 2), expand=False))
     advised: set[str] = set()
     for found in one.findings[:MAX_FINDINGS]:
         _finding(console, one, found)
         if found.suggestion not in advised:
-            console.print(Padding(Text(f"→ {tamed(found.suggestion)}", "dim"), (0, 0, 0, 4)))
+            console.print(Padding(Text(f"→ {tamed(found.suggestion)}", "dim"), (0, 0, 0, 4), expand=False))
         advised.add(found.suggestion)
     if len(one.findings) > MAX_FINDINGS:
         console.print(f"\n  [dim]… and {len(one.findings) - MAX_FINDINGS} more findings; --format json has all of them[/]")
     if one.best is not None:
         console.print(f"\n  [bold green]best step {one.best.step:,}[/]  {escape(tamed(one.best.metric))} = {one.best.value:.6g}")
-        console.print(Padding(Text(tamed(one.best.reason), "dim"), (0, 0, 0, 4)))
+        console.print(Padding(Text(tamed(one.best.reason), "dim"), (0, 0, 0, 4), expand=False))
     if one.run.warnings:
         console.print("\n  [dim]about the log[/]")
         for warning in one.run.warnings[:MAX_WARNINGS]:
-            console.print(Padding(Text(f"• {tamed(warning)}", "dim"), (0, 0, 0, 4)))
+            console.print(Padding(Text(f"• {tamed(warning)}", "dim"), (0, 0, 0, 4), expand=False))
         if len(one.run.warnings) > MAX_WARNINGS:
             console.print(f"    [dim]• and {len(one.run.warnings) - MAX_WARNINGS} more[/]")
     console.print()
@@ -55,11 +55,15 @@ def show(console: Console, one: Report) -> None:
 
 def _finding(console: Console, one: Report, found: Finding) -> None:
     console.print()
-    console.print(Padding(Text.assemble((f"{found.severity:8} ", STYLES[found.severity]), (found.kind, "bold")), (0, 0, 0, 2)))
-    console.print(Padding(Text(tamed(found.message)), (0, 0, 0, 4)))
+    console.print(
+        Padding(Text.assemble((f"{found.severity:8} ", STYLES[found.severity]), (found.kind, "bold")), (0, 0, 0, 2), expand=False)
+    )
+    console.print(Padding(Text(tamed(found.message)), (0, 0, 0, 4), expand=False))
     curve = one.curves.get(f"{found.source_key or found.metric}\x1f{found.attempt}")
     if curve is not None:
         line, below = sparkline(curve.steps, curve.values, mark=(found.start_step, found.end_step))
-        console.print(Padding(Text(f"{curve.steps[0]:,} {line} {curve.steps[-1]:,}", "blue", no_wrap=True), (0, 0, 0, 4)))
+        console.print(
+            Padding(Text(f"{curve.steps[0]:,} {line} {curve.steps[-1]:,}", "blue", no_wrap=True), (0, 0, 0, 4), expand=False)
+        )
         lead = " " * (len(f"{curve.steps[0]:,}") + 1)
-        console.print(Padding(Text(lead + below, STYLES[found.severity], no_wrap=True), (0, 0, 0, 4)))
+        console.print(Padding(Text(lead + below, STYLES[found.severity], no_wrap=True), (0, 0, 0, 4), expand=False))

@@ -11,22 +11,22 @@ import re
 from collections.abc import Callable
 
 from gradwatch.importers.base import Row
-from gradwatch.importers.number_text import number
 
 VERIFIED = 3
 RECHECK = 64
 MAX_SHAPES = 2048
 LONG = 30
-_NUMBER = re.compile(r"([-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|\bnan\b|\binf\b))", re.I)
+_NUMBER = re.compile(r"(\d[\d.]*(?:[eE][-+]?\d+)?)")
+"""A sign stays in the text, as do nan, inf and a leading point: such lines have shapes of their own or go to the careful reader."""
 
 _Reader = Callable[[str], Row | None]
 
 
 def _kind(digits: str) -> str:
     """What a pattern may tell apart in a number: how many digits an integer has, and that it is none."""
-    if digits.isdigit() or digits[1:].isdigit():
-        return str(len(digits)) if digits[0] not in "+-." else f"{digits[0]}{len(digits)}"
-    return "," if "," in digits else "long" if len(digits) > LONG else digits[-1] if digits[-1] in ".nNfF" else ""
+    if digits.isdigit():
+        return str(len(digits))
+    return "long" if len(digits) > LONG else "." if digits[-1] == "." else ""
 
 
 class _Shape:
@@ -82,11 +82,19 @@ def _fits(shape: _Shape, parts: list[str], row: Row | None) -> bool:
 def _predicted(keys: dict[str, int], parts: list[str]) -> dict[str, float] | None:
     values = {}
     for key, at in keys.items():
-        value = number(parts[at].replace(",", ""))
+        value = _value(parts, at)
         if value is None:
             return None
         values[key] = value
     return values
+
+
+def _value(parts: list[str], at: int) -> float | None:
+    try:
+        value = float(parts[at])
+    except ValueError:  # a version or a date: 1.2.3
+        return None
+    return -value if parts[at - 1].endswith("-") else value
 
 
 def _placed(values: dict[str, float], parts: list[str]) -> dict[str, int]:
@@ -94,7 +102,7 @@ def _placed(values: dict[str, float], parts: list[str]) -> dict[str, int]:
     places: dict[str, int] = {}
     at = 1
     for key, value in values.items():
-        while at < len(parts) and repr(number(parts[at].replace(",", ""))) != repr(value):
+        while at < len(parts) and repr(_value(parts, at)) != repr(value):
             at += 2
         if at >= len(parts):
             return {}

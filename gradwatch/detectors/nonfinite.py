@@ -103,7 +103,7 @@ class NonFinite:
         end = max(member.last for _, member in members)
         others = [scope.series[name].source_key or scope.series[name].metric for name, _ in members[1:]]
         count = f"{first.count} value{'s' if first.count > 1 else ''}"
-        message = f"{where(series)} became {first.value} at step {first.first} ({count} until step {first.last})"
+        message = f"{where(series)} became {first.value} at step {first.first:,} ({count} until step {first.last:,})"
         if others:
             message += f"; with it {len(others)} more: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
         facts = {"value": first.value, "count": first.count, "others": others}

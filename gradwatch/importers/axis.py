@@ -30,6 +30,8 @@ STEP_KEYS = tuple(
     "update timestep timesteps num_timesteps total_timesteps time/total_timesteps total/steps total_steps env_steps frames "
     "time/iterations training_iteration episode episodes epoch".split()
 )
+SAME_STEP = ("step", "iter", "iteration", "global_step", "_step")
+"""Names of optimizer steps that a program may mix: nanoGPT trains by `iter` and evaluates by `step`."""
 _RANK = {key: at for at, key in enumerate(STEP_KEYS)}
 _LARGEST_STEP = 2**62
 _REMEMBERED_STEPS = 100_000
@@ -122,11 +124,7 @@ class _Axis:
     def _step(self, row: Row) -> int:
         step = row.step
         if step is None and self._key is not None:
-            value = row.values.get(self._key)
-            if value is not None and math.isfinite(value) and abs(value) < _LARGEST_STEP:
-                step = int(value)
-                if step == value:  # said by the step itself; anything else is kept as a metric
-                    del row.values[self._key]
+            step = self._said(row, self._key)
         if step is None:
             if self._key is None and row.values:
                 step = 1 if self._last is None else self._last + 1
@@ -134,6 +132,17 @@ class _Axis:
                 step = 0 if self._last is None else self._last
         self._last = step
         return step
+
+    def _said(self, row: Row, key: str) -> int | None:
+        """The step among the row's values; a row without the axis' key may use another name for the same thing."""
+        if key not in row.values and key in SAME_STEP:
+            key = next((other for other in SAME_STEP if other in row.values), key)
+        value = row.values.get(key)
+        if value is None or not math.isfinite(value) or abs(value) >= _LARGEST_STEP:
+            return None
+        if value == int(value):  # said by the step itself; anything else is kept as a metric
+            del row.values[key]
+        return int(value)
 
 
 def writers_interleave(rows: list[Row], steps: list[int]) -> bool:

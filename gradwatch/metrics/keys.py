@@ -16,10 +16,10 @@ from gradwatch.metrics.metric import Metric
 _STREAMS = (
     (
         "eval",
-        re.compile(r"^(?:eval|evaluation|val|valid|validation|test|heldout|val-core|val-aux|dev)[/_.](?!time)(?=.)"),
+        re.compile(r"^(?:eval|evaluation|val|valid|validation|test|heldout|val-core|val-aux|dev)[/_. ](?!time)(?=.)"),
     ),
     ("rollout", re.compile(r"^(?:rollout|collection|sampler)/(?=.)")),
-    ("train", re.compile(r"^(?:train|training|trainer)[/_.](?=.)")),
+    ("train", re.compile(r"^(?:train|training|trainer)[/_. ](?=.)")),
 )
 _NAMESPACES = frozenset(
     "actor critic training train loss rollout collection time perf objective policy optimizer metrics completions total global "
@@ -37,7 +37,7 @@ _STATS = {
 }
 _STAT_SUFFIX = re.compile(r"(?:[/_](mean|avg|average|std|max|min|median|sum)(@\d+)?|__(min|max))$")
 _STAT_PREFIX = re.compile(r"(^|/)(mean|avg|average|std|max|min|median)[_ ]")
-_STREAM_SUFFIX = re.compile(r"[/_](?:(val|valid|validation|eval|test|dev)|train|training)$")
+_STREAM_SUFFIX = re.compile(r"[/_ ](?:(val|valid|validation|eval|test|dev)|train|training)$")
 _NOT_A_ROLE = frozenset(
     "layer layers module modules block blocks weight weights encoder decoder embed debug system gpu cpu env".split()
 )

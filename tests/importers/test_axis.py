@@ -90,6 +90,13 @@ def test_a_row_without_the_step_belongs_to_the_step_before() -> None:
     assert [step for step, _, _ in placed(logged)[0]] == [1, 2, 2, 3]
 
 
+def test_an_evaluation_may_call_the_step_by_another_name() -> None:
+    logged = [Row({"iter": 10.0 * at, "loss": 1.0}) for at in range(1, 6)]
+    logged.insert(3, Row({"step": 35.0, "val loss": 1.0}))
+    assert [step for step, _, _ in placed(logged)[0]] == [10, 20, 30, 35, 40, 50]
+    assert all("step" not in row.values for row in logged)
+
+
 def test_a_constant_key_is_no_step() -> None:
     logged = [Row({"total_timesteps": 100_000.0, "timestep": 100.0 * at, "reward": 1.0}) for at in range(5)]
     assert step_key(logged) == "timestep"

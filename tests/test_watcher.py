@@ -115,3 +115,24 @@ def test_roles_are_judged_apart(store: LocalStore) -> None:
     store.append("r1", block)
     Watcher(store, "r1").catch_up()
     assert [(one.role, one.start_step) for one in found(store)] == [("verifier", 40)]
+
+
+def test_an_undefined_auxiliary_metric_does_not_hide_a_loss_that_fails_later(store: LocalStore) -> None:
+    block = Block()
+    for step in range(1, 101):
+        block.add(Series("explained_variance", "explained_variance"), step, math.nan if step % 2 else 0.5)
+        block.add(Series("loss", "loss"), step, math.nan if step >= 90 else 1.0)
+    store.append("r1", block)
+    Watcher(store, "r1").catch_up()
+    assert summary(found(store)) == [("nonfinite", 1, 99, "warning"), ("nonfinite", 90, 100, "critical")]
+
+
+def test_what_a_loss_drags_along_is_listed_under_it(store: LocalStore) -> None:
+    block = Block()
+    for step in range(1, 41):
+        for name in ("loss", "entropy", "my/own"):
+            block.add(Series(name, name), step, math.nan if step >= 30 else 1.0)
+    store.append("r1", block)
+    Watcher(store, "r1").catch_up()
+    (one,) = found(store)
+    assert (one.metric, one.evidence["others"]) == ("loss", ["entropy", "my/own"])

@@ -37,8 +37,12 @@ def best_step(curves: Iterable[Measured]) -> BestStep | None:
     curves = list(curves)
     newest = max((one.series.attempt for one in curves), default=1)
     current = [one for one in curves if one.series.attempt == newest]
-    chosen = _preferred(current, "eval", HELD_OUT, MIN_EVALUATIONS) or _rewards(current)
-    return _best_of(chosen, _nonfinite_steps(current)) if chosen is not None else None
+    chosen = (
+        _preferred(current, "eval", HELD_OUT, MIN_EVALUATIONS)
+        or _preferred(current, "eval", HELD_OUT, MIN_EVALUATIONS, whole=False)
+        or _rewards(current)
+    )
+    return _best_of(chosen, _nonfinite_steps([chosen, *current])) if chosen is not None else None
 
 
 def smoothed(values: Sequence[float], width: int) -> Sequence[float]:
@@ -52,24 +56,26 @@ def _rewards(curves: Sequence[Measured]) -> Measured | None:
     return _preferred(curves, "rollout", EARNINGS, MIN_REWARDS) or _preferred(curves, "train", EARNINGS, MIN_REWARDS)
 
 
-def _preferred(curves: Sequence[Measured], stream: str, names: Sequence[str], at_least: int) -> Measured | None:
-    fit = [one for one in curves if one.series.stream == stream and one.series.metric in names and _is_whole(one.series)]
+def _preferred(curves: Sequence[Measured], stream: str, names: Sequence[str], at_least: int, whole: bool = True) -> Measured | None:
+    """The series that speaks best for a run; with `whole` one of no single role (or data set)."""
+    fit = [one for one in curves if one.series.stream == stream and one.series.metric in names and _speaks(one.series, whole)]
     fit = [one for one in fit if sum(map(math.isfinite, one.values)) >= at_least]
     return min(
         fit, key=lambda one: (names.index(one.series.metric), one.series.stat != "mean", len(one.series.source_key)), default=None
     )
 
 
-def _is_whole(series: Series) -> bool:
-    return not (series.role or series.agent) and series.stat.partition("@")[0] in ("", "mean")
+def _speaks(series: Series, whole: bool) -> bool:
+    return not (whole and (series.role or series.agent)) and series.stat.partition("@")[0] in ("", "mean")
 
 
 def _nonfinite_steps(curves: Sequence[Measured]) -> list[int]:
+    """Steps with a non-finite value of the first series, or of one that training depends on."""
     watched = ("loss", "policy_loss", "grad_norm")
     return sorted(
         step
-        for one in curves
-        if one.series.metric in watched
+        for at, one in enumerate(curves)
+        if not at or one.series.metric in watched
         for step, value in zip(one.steps, one.values, strict=True)
         if not math.isfinite(value)
     )

@@ -90,13 +90,14 @@ def _best(store: Judged, run: str, spans: list[Span]) -> BestStep | None:
 
 def _curves(store: Judged, run: str, spans: list[Span], findings: list[Finding]) -> dict[str, Measured]:
     """The curves of the first findings, by key and attempt."""
-    shown = {f"{one.source_key or one.metric}\x1f{one.attempt}" for one in findings[:MAX_CURVES]}
-    wanted = {one.series: name for one in spans if (name := _name(one.series)) in shown}
+    shown = {curve_name(one) for one in findings[:MAX_CURVES]}
+    wanted = {one.series: name for one in spans if (name := curve_name(one.series)) in shown}
     return {wanted[one.series]: Measured(*one) for one in store.traces(run, wanted)}
 
 
-def _name(series: Series) -> str:
-    return f"{series.source_key or series.metric}\x1f{series.attempt}"
+def curve_name(one: Series | Finding) -> str:
+    """What a finding's curve goes by in a report."""
+    return f"{one.source_key or one.metric}\x1f{one.stream}\x1f{one.attempt}"
 
 
 def in_order(stored: list[StoredFinding]) -> list[Finding]:
@@ -108,7 +109,7 @@ def in_order(stored: list[StoredFinding]) -> list[Finding]:
 
 def _epochs(store: Judged, run: str, spans: list[Span]) -> Callable[[int, int], float | None]:
     """Step and attempt to epoch, from the log's own epochs: the epoch of the step, else of the step before it."""
-    wanted = {one.series for one in spans if one.series.metric == "epoch"}
+    wanted = {one.series for one in spans if one.series.metric == "epoch" and one.series.stream == "train"}
     of_attempt = {one.series.attempt: one for one in store.traces(run, wanted)}
 
     def epoch(step: int, attempt: int) -> float | None:

@@ -56,19 +56,20 @@ def import_runs(done: Ingested, store: Store, name: str | None) -> list[dict[str
     if name is not None and len(done.runs) > 1:
         names = ", ".join(info.name for info, _ in done.runs[:5])
         raise GradwatchError(f"--run names one run, but the log holds {len(done.runs)} ({names}); leave it out to keep their names")
-    known = {one.id for one in store.runs()}
+    known = {one.id: one for one in store.runs()}
     return [
-        _import(info if name is None else msgspec.structs.replace(info, name=name), done.store, store, known)
+        _import(info if name is None else msgspec.structs.replace(info, name=name), done.store, store, known.get(info.id))
         for info, _ in done.runs
     ]
 
 
-def _import(info: RunInfo, source: Store, store: Store, known: set[str]) -> dict[str, Any]:
-    new = info.id not in known
+def _import(info: RunInfo, source: Store, store: Store, known: RunInfo | None) -> dict[str, Any]:
+    """Copy one run and say what the store has of it: a run that was there keeps its name and project."""
+    kept = known or info
     # A copy that was interrupted is known, but was not judged to its end: each of these steps can be done again.
-    if new or store.watch(info.id).sequence < source.watch(info.id).sequence:
-        store.put_run(info)
+    if known is None or store.watch(info.id).sequence < source.watch(info.id).sequence:
+        store.put_run(kept)
         store.append(info.id, (block for _, block in source.replay(info.id)), batch_id=f"import:{info.id}")
         Watcher(store, info.id).catch_up()
     found = len(store.findings(info.id))
-    return {"id": info.id, "name": info.name, "project": info.project, "rows": info.rows, "findings": found, "new": new}
+    return {"id": kept.id, "name": kept.name, "project": kept.project, "rows": kept.rows, "findings": found, "new": known is None}

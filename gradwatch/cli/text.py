@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from gradwatch.cli.report import Report, verdict
+from gradwatch.cli.report import Report, curve_name, verdict
 from gradwatch.cli.sparkline import sparkline
 from gradwatch.schema import Finding
 
@@ -59,7 +59,7 @@ def _finding(console: Console, one: Report, found: Finding) -> None:
         Padding(Text.assemble((f"{found.severity:8} ", STYLES[found.severity]), (found.kind, "bold")), (0, 0, 0, 2), expand=False)
     )
     console.print(Padding(Text(tamed(found.message)), (0, 0, 0, 4), expand=False))
-    curve = one.curves.get(f"{found.source_key or found.metric}\x1f{found.attempt}")
+    curve = one.curves.get(curve_name(found))
     if curve is not None:
         line, below = sparkline(curve.steps, curve.values, mark=(found.start_step, found.end_step))
         console.print(

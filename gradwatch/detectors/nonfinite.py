@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -29,11 +30,34 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 class _Scope(msgspec.Struct, frozen=True):
-    """One attempt of one role: the episode under way there, by the series that it has reached."""
+    """One stream of one role in one attempt: the episode under way there, by the series that it has reached."""
 
     episodes: int = 0
     members: dict[str, _Member] = {}
     series: dict[str, Series] = {}
+
+
+class _Place(NamedTuple):
+    """Where a series' trouble is kept: by its stream and role, apart for what training depends on and what it does not."""
+
+    own: str
+    core: str
+    key: str
+
+    def home(self, scopes: Mapping[str, _Scope]) -> str:
+        """The scope of its own kind, or the core's where trouble is under way there, which then drags this series along."""
+        own, core = scopes.get(self.own), scopes.get(self.core)
+        in_own = own is not None and self.key in own.members
+        return self.core if core is not None and core.members and not in_own else self.own
+
+
+def _place(series: Series) -> _Place:
+    base = f"{series.attempt}\x1f{series.stream}\x1f{series.role}\x1f{series.policy}"
+    core = f"{base}\x1fcore"
+    own = core if series.metric in CORE else f"{base}\x1fauxiliary"
+    return _Place(
+        own, core, f"{series.source_key or series.metric}\x1f{series.stat}\x1f{series.agent}\x1f{series.scope}\x1f{series.rank}"
+    )
 
 
 class NonFinite:
@@ -41,7 +65,8 @@ class NonFinite:
 
     Why: a NaN in loss or gradient ends a run that goes on silently; a skipped AMP step is normal, a streak of them is not.
     A single non-finite gradient norm, and auxiliary metrics, are warnings; a streak in a metric that training depends on is
-    critical. The series that was non-finite at the earliest step names the finding, the rest are listed in its evidence.
+    critical. The series that was non-finite at the earliest step names the finding, the rest are listed in its evidence; an
+    auxiliary metric that was undefined before does not hide a loss that fails later.
     Known false alarms: a metric that is undefined by nature (explained variance of a constant return).
     No early warning is claimed: a NaN often comes without any precursor.
     Source: verl#2505, trl#6702, verl-omni (streaks), GradScaler documentation.
@@ -76,23 +101,19 @@ class NonFinite:
     def update(self, state: dict[str, _Scope], block: Block) -> tuple[dict[str, _Scope], list[Finding]]:
         after = dict(state)
         findings: list[Finding] = []
-        scopes = [f"{one.attempt}\x1f{one.role}\x1f{one.policy}" for one in block.series]
-        keys = [
-            f"{one.stream}\x1f{one.source_key or one.metric}\x1f{one.stat}\x1f{one.agent}\x1f{one.scope}\x1f{one.rank}"
-            for one in block.series
-        ]
+        places = [_place(one) for one in block.series]
         touched: dict[str, None] = {}
         for at, step, value in zip(block.index, block.step, block.value, strict=True):
-            scope = after.get(scopes[at])
-            if math.isfinite(value):
-                if scope is None or keys[at] not in scope.members:
-                    continue
-                scope, closed = _finite(scope, keys[at])
+            place = places[at]
+            name = place.home(after)
+            scope = after.get(name)
+            if not math.isfinite(value):
+                after[name] = _nonfinite(scope or _Scope(), place.key, block.series[at], step, value)
+                touched[name] = None
+            elif scope is not None and place.key in scope.members:
+                scope, closed = _finite(scope, place.key)
                 findings += [self._describe(scope, closed=True)] if closed else []
-                after[scopes[at]] = _Scope(scope.episodes) if closed else scope
-            else:
-                after[scopes[at]] = _nonfinite(scope or _Scope(), keys[at], block.series[at], step, value)
-                touched[scopes[at]] = None
+                after[name] = _Scope(scope.episodes) if closed else scope
         findings += [self._describe(after[name], closed=False) for name in touched if after[name].members]
         return after, findings
 
@@ -109,7 +130,8 @@ class NonFinite:
         facts = {"value": first.value, "count": first.count, "others": others}
         episode = Episode(scope.episodes, first.first, end, facts, closed)
         one = finding(self, series, episode, _severity(scope), message, _suggestion(series))
-        return msgspec.structs.replace(one, subject="any metric")
+        kind = "core" if any(one.metric in CORE for one in scope.series.values()) else "auxiliary"
+        return msgspec.structs.replace(one, subject=f"{series.stream} {kind}")
 
 
 def _finite(scope: _Scope, key: str) -> tuple[_Scope, bool]:

@@ -80,6 +80,7 @@ class NormSpike(SeriesDetector[NormMemory]):
             tuple(math.exp(NormalDist().inv_cdf((0.6180339 * i + 0.3) % 1)) for i in range(200)),
         ),
         Case("constant groups beside live ones", "grad_norm", tuple(0.7 if i % 6 == 0 else 0.003 for i in range(120))),
+        Case("zeros, then values", "grad_norm", (*[0.0] * 20, 0.5, *[0.0] * 20, *[0.4, 0.5, 0.6] * 10)),
         Case("a hundredfold scale from the start", "grad_norm", tuple(100.0 + i % 5 for i in range(60))),
     )
     SICK: ClassVar[tuple[Case, ...]] = (
@@ -105,7 +106,7 @@ class NormSpike(SeriesDetector[NormMemory]):
         return memory.episode
 
     def advance(self, memory: NormMemory, series: Series, step: int, value: float) -> tuple[NormMemory, Episode | None]:
-        if not math.isfinite(value) or value < 0:
+        if not math.isfinite(value) or value <= 0:  # a norm of exactly 0 says that there was no signal
             return memory, None
         memory = msgspec.structs.replace(memory, count=memory.count + 1)
         reference = spike_reference(memory, value)

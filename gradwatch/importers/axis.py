@@ -12,10 +12,10 @@ is read in bounded memory:
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from statistics import median
 
 from gradwatch.importers.base import Row
@@ -33,6 +33,7 @@ STEP_KEYS = tuple(
 SAME_STEP = ("step", "iter", "iteration", "global_step", "_step")
 """Names of optimizer steps that a program may mix: nanoGPT trains by `iter` and evaluates by `step`."""
 _RANK = {key: at for at, key in enumerate(STEP_KEYS)}
+_COARSE = frozenset(("epoch", "episode", "episodes"))
 _LARGEST_STEP = 2**62
 _REMEMBERED_STEPS = 100_000
 
@@ -68,20 +69,25 @@ def step_key(rows: list[Row]) -> str | None:
     """The key that serves as step: integers in at least half of the rows, not constant, and rising more often than falling."""
     metric_rows = [row for row in rows if row.values]
     candidates = {key for row in metric_rows for key in row.values if key.lower() in _RANK}
+    fit = []
     for key in sorted(candidates, key=lambda name: _RANK[name.lower()]):
         steps = [row.values[key] for row in metric_rows if key in row.values]
-        if 2 * len(steps) >= len(metric_rows) and _is_axis(steps):
-            return key
-    return None
+        if 2 * len(steps) >= len(metric_rows) and _is_axis(steps, key):
+            fit.append((key, all(later > earlier for earlier, later in pairwise(steps))))
+    # a step that starts again with every epoch gives way to one that always rises
+    return next((key for key, rising in fit if rising), fit[0][0] if fit else None)
 
 
-def _is_axis(steps: list[float]) -> bool:
+def _is_axis(steps: list[float], key: str) -> bool:
     if not all(math.isfinite(step) and step == int(step) and abs(step) < _LARGEST_STEP for step in steps):
         return False
     if len(steps) < 3:
         return True
-    rises = sum(later > earlier for earlier, later in itertools.pairwise(steps))
-    falls = sum(later < earlier for earlier, later in itertools.pairwise(steps))
+    rises = sum(later > earlier for earlier, later in pairwise(steps))
+    falls = sum(later < earlier for earlier, later in pairwise(steps))
+    ties = len(steps) - 1 - rises - falls
+    if key.lower() in _COARSE and ties > rises:  # rows count something finer within it
+        return False
     return rises > 0 and rises >= falls
 
 
@@ -130,7 +136,7 @@ class _Axis:
                 step = 1 if self._last is None else self._last + 1
             else:
                 step = 0 if self._last is None else self._last
-        self._last = step
+        self._last = step if row.values or self._last is not None else None
         return step
 
     def _said(self, row: Row, key: str) -> int | None:
@@ -147,46 +153,58 @@ class _Axis:
 
 def writers_interleave(rows: list[Row], steps: list[int]) -> bool:
     """Whether steps fall or repeat so often, and by so little, that several writers must share the axis."""
+    seen: dict[str, list[int]] = {}
     backwards: list[int] = []
-    ties = 0
-    recent: list[int] = []
-    for at, step in enumerate(steps):
-        if at and step < steps[at - 1]:
-            backwards.append(sum(seen > step for seen in recent[-64:]))
-        elif at and step == steps[at - 1] and _repeats(rows[at - 1], rows[at]):
-            ties += 1
-        recent.append(step)
+    ties = restarts = 0
+    for row, step in zip(rows, steps, strict=True):
+        if not row.values:
+            continue
+        before = seen.setdefault(_kind(row), [])
+        if before and step < before[-1]:
+            backwards.append(sum(earlier > step for earlier in before[-64:]))
+            restarts += step == before[0]
+        ties += bool(before) and step == before[-1]
+        before.append(step)
     often = len(backwards) + ties >= max(4, 0.15 * len(steps))
     if not often or not backwards:
         return often
-    restarts = sum(later < earlier and later == steps[0] for earlier, later in itertools.pairwise(steps))
     return median(backwards) <= 8 and restarts < 0.8 * len(backwards)
 
 
-def _repeats(earlier: Row, later: Row) -> bool:
-    return any(key in earlier.values for key in later.values if key.lower() not in _RANK)
+def _kind(row: Row) -> str:
+    """What kind of record a row is: its first key tells a training step from an evaluation."""
+    return next(iter(row.values), "")
 
 
 class _Attempts:
-    """Steps that fall open a new attempt, unless the next row goes on as if nothing had happened."""
+    """Steps that fall open a new attempt, unless the next row goes on as if nothing had happened.
+
+    Rows of another kind (told by their first key) may lag: an evaluation is often written late.
+    """
 
     def __init__(self, source: Source, where: str) -> None:
         self._source, self._where = source, where
         self._attempt = 1
         self._top: int | None = None
+        self._tops: dict[str, int] = {}
         self._held: tuple[Row, int] | None = None
 
     def take(self, row: Row, step: int) -> Iterator[Placed]:
+        if not row.values:
+            yield Placed(row, step, self._attempt, 1)
+            return
         if self._held is not None:
             held_row, held_step = self._held
             self._held = None
             if self._top is not None and step <= self._top:
                 self._restart(held_step)
             yield Placed(held_row, held_step, self._attempt, 1)
-        if self._top is not None and step < self._top:
+        kind = _kind(row)
+        if self._top is not None and step < self._tops.get(kind, step):
             self._held = (row, step)
             return
-        self._top = step
+        self._top = step if self._top is None else max(step, self._top)
+        self._tops[kind] = step
         yield Placed(row, step, self._attempt, 1)
 
     def _restart(self, step: int) -> None:
@@ -195,6 +213,7 @@ class _Attempts:
         )
         self._attempt += 1
         self._top = step
+        self._tops = {}
 
     def finish(self) -> Iterator[Placed]:
         if self._held is not None:
@@ -203,16 +222,17 @@ class _Attempts:
 
 
 class _Writers:
-    """The k-th row with a step is the k-th writer's."""
+    """The k-th row of the same keys at a step is the k-th writer's."""
 
     def __init__(self) -> None:
-        self._seen: Counter[int] = Counter()
+        self._seen: Counter[tuple[int, tuple[str, ...]]] = Counter()
 
     def take(self, row: Row, step: int) -> Iterator[Placed]:
-        self._seen[step] += 1
+        record = (step, tuple(row.values))
+        self._seen[record] += 1
         if len(self._seen) > _REMEMBERED_STEPS:
             del self._seen[next(iter(self._seen))]
-        yield Placed(row, step, 1, self._seen[step])
+        yield Placed(row, step, 1, self._seen[record])
 
     def finish(self) -> Iterator[Placed]:
         return iter(())

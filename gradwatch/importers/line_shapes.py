@@ -17,7 +17,7 @@ RECHECK = 64
 MAX_SHAPES = 2048
 LONG = 30
 _NUMBER = re.compile(r"(\d[\d.]*(?:[eE][-+]?\d+)?)")
-"""A sign stays in the text, as do nan, inf and a leading point: such lines have shapes of their own or go to the careful reader."""
+"""A sign stays in the text, as do nan, inf and a leading point: such lines go to the careful reader."""
 
 _Reader = Callable[[str], Row | None]
 
@@ -98,14 +98,12 @@ def _value(parts: list[str], at: int) -> float | None:
 
 
 def _placed(values: dict[str, float], parts: list[str]) -> dict[str, int]:
-    """Each key's number: the next one of its value. A wrong guess is found out by the lines that follow."""
+    """Each key's number: the only one of its value; where there are several, this line teaches nothing."""
+    found = {at: repr(_value(parts, at)) for at in range(1, len(parts), 2)}
     places: dict[str, int] = {}
-    at = 1
     for key, value in values.items():
-        while at < len(parts) and repr(_value(parts, at)) != repr(value):
-            at += 2
-        if at >= len(parts):
+        candidates = [at for at, text in found.items() if text == repr(value)]
+        if len(candidates) != 1 or parts[candidates[0] - 1].endswith("."):
             return {}
-        places[key] = at
-        at += 2
+        places[key] = candidates[0]
     return places

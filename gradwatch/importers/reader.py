@@ -70,10 +70,10 @@ def find_logs(path: Path) -> list[Path]:
     if not stat.S_ISDIR(mode):
         # Opening a pipe would wait for its writer, and a device never ends.
         raise UnreadableLogError(f"{path}: neither a file nor a folder; save what it gives to a file and name that")
-    files = []
-    for at, file in enumerate(sorted(path.rglob("*"))):
-        if at >= _MAX_FILES:
-            break
+    files: list[Path] = []
+    for file in sorted(path.rglob("*")):
+        if len(files) >= _MAX_FILES:
+            raise UnreadableLogError(f"{path}: more than {_MAX_FILES:,} files here may be logs; name a folder further down")
         if file.is_file() and _looks_like_log(file.relative_to(path)):
             files.append(file)
     found = _newest_states(files)

@@ -37,9 +37,11 @@ _STATS = {
 }
 _STAT_SUFFIX = re.compile(r"(?:[/_](mean|avg|average|std|max|min|median|sum)(@\d+)?|__(min|max))$")
 _STAT_PREFIX = re.compile(r"(^|/)(mean|avg|average|std|max|min|median)[_ ]")
+_STREAM_INSIDE = re.compile(r"^([^/]+)/(?:eval|val|valid|validation|test|(train|training))/")
 _STREAM_SUFFIX = re.compile(r"[/_ ](?:(val|valid|validation|eval|test|dev)|train|training)$")
 _NOT_A_ROLE = frozenset(
-    "layer layers module modules block blocks weight weights encoder decoder embed debug system gpu cpu env".split()
+    "layer layers module modules block blocks weight weights encoder decoder embed debug system gpu cpu env epoch step iter top "
+    "head expert optimizer group".split()
 )
 _ROLE = re.compile(r"[^\W\d][\w .@+-]{0,99}$")
 _OF_A_POLICY = frozenset(("grad_norm", "learning_rate", "loss"))
@@ -124,6 +126,8 @@ def _split_stream(key: str) -> tuple[str, str]:
     for stream, prefix in _STREAMS:
         if found := prefix.match(low):
             return stream, key[found.end() :]
+    if found := _STREAM_INSIDE.match(low):  # `solver/eval/accuracy`
+        return ("train" if found[2] else "eval"), key[: found.end(1)] + key[found.end() - 1 :]
     if found := _STREAM_SUFFIX.search(low):
         return ("eval" if found[1] else "train"), key[: found.start()]
     return "train", key
@@ -205,6 +209,8 @@ def _with_role(key: str, stream: str, rank: int, rest: str) -> Axes | None:
 
 def _may_be_role(segment: str) -> bool:
     low = segment.lower()
+    if low.rstrip("0123456789._-") in _NOT_A_ROLE:
+        return False
     return bool(_ROLE.match(segment)) and low not in _NAMESPACES and low not in _NOT_A_ROLE and low not in by_alias()
 
 

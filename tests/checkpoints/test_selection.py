@@ -97,3 +97,14 @@ def test_of_equal_steps_the_latest_is_named_and_the_rest_counted() -> None:
     assert best is not None
     assert best.step == 4
     assert "the latest of 3 equally good ones" in best.reason
+
+
+def test_the_step_right_after_a_nonfinite_value_of_the_metric_is_vetoed() -> None:
+    best = best_step([curve("accuracy", [0.5, 0.6, NAN, 0.9, 0.7, 0.7, 0.6], "eval")])
+    assert best is not None
+    assert best.step != 4
+    assert "left out" in best.reason
+
+
+def test_an_evaluation_by_data_set_speaks_where_nothing_else_does() -> None:
+    assert step_of(curve("accuracy", [0.5, 0.6, 0.7, 0.6], "eval", role="gsm8k")) == 3

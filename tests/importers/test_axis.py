@@ -97,6 +97,47 @@ def test_an_evaluation_may_call_the_step_by_another_name() -> None:
     assert all("step" not in row.values for row in logged)
 
 
+def test_a_step_that_starts_again_with_every_epoch_gives_way_to_a_global_one() -> None:
+    logged = [Row({"step": at % 50.0, "global_step": float(at), "loss": 1.0}) for at in range(200)]
+    assert step_key(logged) == "global_step"
+
+
+def test_rows_within_an_epoch_are_no_writers() -> None:
+    logged = [Row({"epoch": float(at // 50), "batch": at % 50.0, "loss": 1.0}) for at in range(500)]
+    places, warnings = placed(logged)
+    assert [step for step, _, _ in places] == list(range(1, 501))
+    assert {(attempt, writer) for _, attempt, writer in places} == {(1, 1)}
+    assert warnings
+
+
+def test_an_evaluation_that_is_written_late_is_no_restart() -> None:
+    logged = []
+    for at in range(0, 100, 5):
+        logged += [Row({"step": float(at), "loss": 1.0})]
+        if at >= 10:
+            logged += [Row({"step": at - 5.0, f"eval/{name}/accuracy": 1.0}) for name in ("a", "b")]
+    places, warnings = placed(logged)
+    assert {attempt for _, attempt, _ in places} == {1}
+    assert not warnings
+
+
+def test_evaluations_between_two_writers_keep_their_stream() -> None:
+    logged = []
+    for at in range(40):
+        logged += [Row({"step": float(at), "loss": 1.0}), Row({"step": float(at), "loss": 2.0})]
+        logged += [Row({"step": float(at), "eval/accuracy": 1.0})]
+    assert {(next(iter(one.row.values)), one.writer) for one in place(logged, Source(Path("x")))} == {
+        ("loss", 1),
+        ("loss", 2),
+        ("eval/accuracy", 1),
+    }
+
+
+def test_settings_before_the_first_row_are_no_step() -> None:
+    logged = [Row({}, config={"lr": 1}), *rows(range(-20, 5))]
+    assert {attempt for _, attempt, _ in placed(logged)[0]} == {1}
+
+
 def test_a_constant_key_is_no_step() -> None:
     logged = [Row({"total_timesteps": 100_000.0, "timestep": 100.0 * at, "reward": 1.0}) for at in range(5)]
     assert step_key(logged) == "timestep"

@@ -10,6 +10,7 @@ from gradwatch.importers.console_pairs import read_pairs
 from gradwatch.importers.line_shapes import RECHECK, LineShapes
 
 numbers = st.one_of(
+    st.integers(0, 3).map(str),
     st.integers(-10, 10**6).map(str),
     st.floats(allow_nan=True, allow_infinity=True).map(str),
     st.sampled_from(["1,234", "12,34", "1,234,567.5", "-0", ".5", "1e-5", "nan", "inf", "007"]),
@@ -23,6 +24,8 @@ templates = st.sampled_from(
         "v{} of {}: step={} reward={}",
         "loss={} loss={} reward={}",
         "no row {} here {}",
+        "step={} done={}/64 failed={} loss={}",
+        "step={} acc=.{} loss=-{}",
     ]
 )
 

@@ -82,6 +82,8 @@ from gradwatch.metrics.catalogue import by_alias
         ("val loss", Axes("loss", "eval")),
         ("train loss", Axes("loss")),
         ("test accuracy", Axes("accuracy", "eval")),
+        ("solver/eval/accuracy", Axes("accuracy", "eval", role="solver")),
+        ("layer_3/grad_norm", Axes("grad_norm", scope="layer/3")),
         ("lm loss", Axes("loss")),
         ("grad norm", Axes("grad_norm")),
     ],

@@ -281,7 +281,7 @@ class StoreContract:
 
     def test_closing_twice_does_nothing(self, store: Store) -> None:
         store.close()
-        store.close()
+        assert store.close() is None  # type: ignore[func-returns-value]
 
     # Every example has a run of its own in the store, and every engine's class runs this test: both are meant.
     @settings(

@@ -132,6 +132,7 @@ def test_damage_never_raises(index: int) -> None:
 def test_no_bytes_at_all_make_any_reader_raise(content: bytes) -> None:
     for importer, _ in SAMPLES:
         read_all(importer, content)
+        assert importer.recognises(content) in (True, False)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ FROM_NULL = 2
 NO_RANK = -1
 
 SEVERITIES = ("info", "warning", "critical")
+"""From the mildest to the gravest."""
 
 
 class Series(msgspec.Struct, frozen=True):

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, Protocol
 from gradwatch.checkpoints.selection import EARNINGS, HELD_OUT, Measured, best_step
 from gradwatch.cli.ingest import ingested
 from gradwatch.importers.blocks import RunLog
-from gradwatch.schema import BestStep, Finding, RunInfo, Series, StoredFinding
+from gradwatch.schema import SEVERITIES, BestStep, Finding, RunInfo, Series, StoredFinding
 from gradwatch.store.columns import Span, Trace
 
-SEVERITY_ORDER = {"critical": 0, "warning": 1, "info": 2}
 MAX_CURVES = 12
 """Findings, from the worst on, whose curves are kept to be drawn."""
 
@@ -103,7 +102,8 @@ def curve_name(one: Series | Finding) -> str:
 def in_order(stored: list[StoredFinding]) -> list[Finding]:
     """The worst first, then the earliest."""
     return sorted(
-        (one.finding for one in stored), key=lambda one: (SEVERITY_ORDER[one.severity], one.attempt, one.start_step, not one.role)
+        (one.finding for one in stored),
+        key=lambda one: (-SEVERITIES.index(one.severity), one.attempt, one.start_step, not one.role),
     )
 
 

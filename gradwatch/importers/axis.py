@@ -185,7 +185,7 @@ class _Attempts:
     def __init__(self, source: Source, where: str) -> None:
         self._source, self._where = source, where
         self._attempt = 1
-        self._top: int | None = None
+        self._top = -_LARGEST_STEP
         self._tops: dict[str, int] = {}
         self._held: tuple[Row, int] | None = None
 
@@ -196,14 +196,14 @@ class _Attempts:
         if self._held is not None:
             held_row, held_step = self._held
             self._held = None
-            if self._top is not None and step <= self._top:
+            if step <= self._top:
                 self._restart(held_step)
             yield Placed(held_row, held_step, self._attempt, 1)
         kind = _kind(row)
-        if self._top is not None and step < self._tops.get(kind, step):
+        if step < self._tops.get(kind, step):
             self._held = (row, step)
             return
-        self._top = step if self._top is None else max(step, self._top)
+        self._top = max(step, self._top)
         self._tops[kind] = step
         yield Placed(row, step, self._attempt, 1)
 

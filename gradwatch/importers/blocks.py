@@ -19,8 +19,7 @@ _CONFIG_KEYS = 2_000
 class RunLog:
     """What a file told of one run, beside its points."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.rows = 0
         self.first_step: int | None = None
         self.last_step: int | None = None
@@ -63,7 +62,7 @@ class Blocks:
             run = one.row.run
             log = self.runs.get(run)
             if log is None:
-                log = self.runs[run] = RunLog(run)
+                log = self.runs[run] = RunLog()
             log.count(one)
             if one.row.values:
                 block = self._open.setdefault(run, Block())

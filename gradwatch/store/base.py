@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -73,10 +72,3 @@ class Store(RunBook, PointLog, Protocol):
 
     def close(self) -> None:
         """Release every resource; a second call does nothing."""
-
-
-class Exportable(Protocol):
-    """A store that can write one run's points to a file."""
-
-    def export(self, run: str, path: Path) -> int:
-        """Write the points to a .parquet or .csv file, atomically; return their number."""

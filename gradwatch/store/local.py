@@ -19,7 +19,7 @@ METADATA_FILE = "metadata.sqlite"
 
 
 class LocalStore:
-    """A `Store` and `Exportable` on a point store and a metadata database; safe to use from several threads."""
+    """A `Store`, with exports, on a point store and a metadata database; safe to use from several threads."""
 
     def __init__(self, points: PointStore, metadata: Metadata, release: Callable[[], None] = lambda: None) -> None:
         self._points = points

@@ -17,8 +17,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-env-system:  ## install the Debian packages that some tests need (none so far)
-	@true
+# A browser for the page's tests, and what reads /metrics for those of the alerts.
+SYSTEM := prometheus prometheus-alertmanager chromium fonts-dejavu-core
+
+env-system:  ## install the Debian packages that some tests need
+	dpkg -s $(SYSTEM) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM); }
 
 demo: env  ## diagnose a training log of our own, and three real ones where ../shared/corpus lies beside the checkout
 	@$(BIN)/python examples/demo.py $(ARGS)

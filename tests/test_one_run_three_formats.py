@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradwatch.cli.ingest import ingested
+from gradwatch.schema import Selection
 
 FILES = Path(__file__).resolve().parents[1].parent / "shared" / "corpus" / "files"
 NAMES = ("trainer-state-17.json", "console-dict-07.log", "jsonl-13.jsonl")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(not FILES.is_dir(), reason="the corpus of real l
 
 def curves(name: str) -> dict[str, dict[int, float]]:
     with ingested(FILES / name) as done:
-        read = done.store.curves(done.runs[0][0].id, ["loss", "learning_rate"])
+        read = done.store.curves(done.runs[0][0].id, Selection(metrics=("loss", "learning_rate")))
     keys = {"loss": "loss", "learning_rate": "learning_rate", "lr": "learning_rate"}
     return {
         keys[one.series.source_key]: dict(zip(one.steps, one.values, strict=True)) for one in read if one.series.source_key in keys

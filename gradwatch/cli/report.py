@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from gradwatch.checkpoints.selection import EARNINGS, HELD_OUT, Measured, best_step
 from gradwatch.cli.ingest import ingested
 from gradwatch.importers.blocks import RunLog
-from gradwatch.schema import SEVERITIES, BestStep, Finding, RunInfo, Series, StoredFinding
-from gradwatch.store.columns import Span, Trace
+from gradwatch.schema import SEVERITIES, BestStep, Finding, RunInfo, Series, Span, StoredFinding
+from gradwatch.store.columns import Trace
 
 MAX_CURVES = 12
 """Findings, from the worst on, whose curves are kept to be drawn."""

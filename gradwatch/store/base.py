@@ -7,16 +7,38 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gradwatch.schema import Block, Finding, RunInfo, Sample, Series, StoredFinding
+from gradwatch.schema import (
+    Attempt,
+    Block,
+    Checkpoint,
+    Curve,
+    Event,
+    Finding,
+    Point,
+    RunInfo,
+    Sample,
+    Selection,
+    StoredFinding,
+)
+from gradwatch.wire import OpenRun
+
+ALL = Selection()
 
 
-class Curve(NamedTuple):
-    """One series as it is read: the last write of each step, ascending by step; all columns have one length."""
+class Append(NamedTuple):
+    """What one append adds to a run; see `PointLog.append`."""
 
-    series: Series
-    steps: list[int]
-    values: list[float]
-    wall_times: list[float]
+    run: str
+    points: Block
+    samples: Sequence[Sample] = ()
+    batch_id: str | None = None
+
+
+class Appended(NamedTuple):
+    """The run's last sequence number then, and whether the batch id had been committed before (nothing was added)."""
+
+    sequence: int
+    duplicate: bool = False
 
 
 class WatchState(msgspec.Struct, frozen=True):
@@ -48,6 +70,34 @@ class RunBook(Protocol):
         """The run's findings by attempt and start step."""
 
 
+class Journal(Protocol):
+    """The attempts of each run, and what happened in them beside points."""
+
+    def open_attempt(self, request: OpenRun) -> Attempt:
+        """The attempt of a process of an existing run, joined or opened as `OpenRun` says; the same process, the same attempt."""
+
+    def attempt_of(self, run: str, process: str) -> int:
+        """The attempt that the process has opened; the newest one for "" or an unknown process, 1 where there is none."""
+
+    def end_process(self, run: str, process: str, status: str) -> None:
+        """The process has ended; its attempt ends with its last process, as the gravest of their ends."""
+
+    def attempts(self, run: str) -> list[Attempt]:
+        """The run's attempts, the first one first."""
+
+    def put_checkpoints(self, run: str, checkpoints: Sequence[Checkpoint]) -> None:
+        """Keep checkpoints; the same attempt, step, policy and uri again replaces what was known of it."""
+
+    def checkpoints(self, run: str) -> list[Checkpoint]:
+        """The run's checkpoints by attempt and step."""
+
+    def put_events(self, run: str, events: Sequence[Event]) -> None:
+        """Keep events; one that is there already (all fields equal) is not repeated."""
+
+    def events(self, run: str) -> list[Event]:
+        """What happened to the run, by wall time."""
+
+
 class PointLog(Protocol):
     """What each run logged."""
 
@@ -57,17 +107,26 @@ class PointLog(Protocol):
         A batch id that was committed before adds nothing: a retry is free.
         """
 
+    def append_group(self, appends: Sequence[Append]) -> list[Appended]:
+        """Durably add many appends, of any runs, in their order and in one transaction.
+
+        Where a batch id among them was committed before, each is added in a transaction of its own.
+        """
+
     def replay(self, run: str, after: int = 0, size: int = 50_000) -> Iterator[tuple[int, Block]]:
         """The run's points in sequence order, rewrites included, as (last sequence number, block of at most `size`)."""
 
-    def curves(self, run: str, metrics: Iterable[str] | None = None) -> list[Curve]:
-        """The run's series (those of the named metrics, or all), each with the last write of every step."""
+    def latest(self, run: str, attempt: int) -> list[Point]:
+        """The last write of the highest step of every series of an attempt."""
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None) -> list[Sample]:
-        """The run's samples, by step and in the order in which they came."""
+    def curves(self, run: str, selection: Selection = ALL) -> list[Curve]:
+        """The selected series, in the order in which they first came, each with the last write of every step."""
+
+    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
+        """The run's samples, by step and in the order in which they came; the first `limit`."""
 
 
-class Store(RunBook, PointLog, Protocol):
+class Store(RunBook, Journal, PointLog, Protocol):
     """Keeps runs. A run is created by its first `put_run`; whatever else names an unknown run is refused (StoreError)."""
 
     def close(self) -> None:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gradwatch.schema import Block, Series
-from gradwatch.store.base import Curve
+from gradwatch.schema import Block, Curve, Point, Series
 
 Column = npt.NDArray[Any]
 Columns = dict[str, Column]
-
-
-class Span(NamedTuple):
-    """A series that has points, and the lowest and highest step among them."""
-
-    series: Series
-    first_step: int
-    last_step: int
 
 
 class Trace(NamedTuple):
@@ -31,6 +22,26 @@ class Trace(NamedTuple):
     series: Series
     steps: array[int]
     values: array[float]
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The parts below each other."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def last_step(block: Block) -> tuple[int, int | None]:
+    """The newest attempt among the block's points, and its highest step; (1, None) for an empty block."""
+    if not block:
+        return 1, None
+    steps = _view(block.step)
+    attempts = np.array([series.attempt for series in block.series], dtype=np.int64)
+    if attempts.min() == attempts.max():
+        return int(attempts[0]), int(steps.max())
+    of_point = attempts[_view(block.index)]
+    newest = of_point.max()
+    return int(newest), int(steps[of_point == newest].max())
 
 
 def point_columns(block: Block, ids: Mapping[Series, int], after: int) -> Columns:
@@ -78,6 +89,13 @@ def to_curves(columns: Columns, series: Mapping[int, Series]) -> list[Curve]:
         )
         for start, end in pairwise([*starts, len(ids)])
     ]
+
+
+def to_points(columns: Columns, series: Mapping[int, Series]) -> list[Point]:
+    """The points of the columns series_id, step, value, wall_time and flags."""
+    names = ("series_id", "step", "value", "wall_time", "flags")
+    rows = zip(*(columns[name].tolist() for name in names), strict=True)
+    return [Point(series[series_id], *rest) for series_id, *rest in rows]
 
 
 def to_trace(series: Series, columns: Columns) -> Trace:

@@ -7,20 +7,20 @@ keeps one NaN's payload for all of them.
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+import time
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
 import duckdb
-from msgspec.structs import astuple
 
 from gradwatch.errors import StoreError
-from gradwatch.schema import Block, Sample, Series
-from gradwatch.store.base import Curve
-from gradwatch.store.columns import Columns, Span, Trace, point_columns, to_block, to_curves, to_trace, transposed
+from gradwatch.schema import Block, Curve, Point, Sample, Selection, Series, Span
+from gradwatch.store import point_queries
+from gradwatch.store.base import ALL, Append, Appended
+from gradwatch.store.columns import Columns, Trace, joined, last_step, point_columns, to_block, to_curves, to_points, to_trace
+from gradwatch.store.growth import Growth, Tail
 from gradwatch.store.samples import insert_samples, select_samples
 from gradwatch_migrations import points as migrations
 
@@ -59,16 +59,7 @@ def _why_not_open(path: Path, reason: str) -> str:
 
 
 class _CommittedBeforeError(Exception):
-    """The batch id was committed by an earlier append."""
-
-
-@dataclass(slots=True)
-class _Tail:
-    """Where a run's next append goes on: its series' ids, its last sequence number and its last sample number."""
-
-    series: dict[Series, int] = field(default_factory=dict)
-    sequence: int = 0
-    sample: int = 0
+    """A batch id was committed by an earlier append."""
 
 
 class PointStore:
@@ -79,58 +70,154 @@ class PointStore:
         self._database = database
         self._writer = database.cursor()
         self._owner = Lock()
-        self._tails: dict[str, _Tail] = {}
-        self._next_series_id = self._select_last_series_id() + 1
+        self._tails: dict[str, Tail] = {}
+        self._next_series_id = point_queries.last_series_id(self._writer) + 1
 
     def append(self, run: str, points: Block | Iterable[Block], samples: Sequence[Sample] = (), batch_id: str | None = None) -> int:
         """Add points and samples in one durable transaction; see `Store.append`."""
         blocks = [points] if isinstance(points, Block) else points
         with self._owner:
-            tail = self._tail(run)
-            with suppress(_CommittedBeforeError):
-                self._tails[run] = tail = self._commit(run, tail, blocks, samples, batch_id)
-            return tail.sequence
+            growth = Growth(self._tail(run))
+            try:
+                with migrations.transaction(self._writer):
+                    for block in blocks:
+                        self._insert_points([self._take(run, growth, block)])
+                    self._insert_samples(run, growth, samples)
+                    self._insert_batches([growth.row(run, batch_id)])
+            except _CommittedBeforeError:
+                return self._tails[run].sequence
+            self._tails[run] = growth.tail()
+            return growth.sequence
+
+    def append_group(self, appends: Sequence[Append]) -> list[Appended]:
+        """Add many appends in one durable transaction; see `Store.append_group`."""
+        with self._owner:
+            try:
+                return self._append_together(appends)
+            except _CommittedBeforeError:
+                # Which of them were known is not worth a look at every group: retries are rare.
+                return [self._append_alone(one) for one in appends]
+
+    def _append_alone(self, append: Append) -> Appended:
+        try:
+            return self._append_together([append])[0]
+        except _CommittedBeforeError:
+            return Appended(self._tail(append.run).sequence, duplicate=True)
+
+    def _append_together(self, appends: Sequence[Append]) -> list[Appended]:
+        growths = {run: Growth(self._tail(run)) for run in dict.fromkeys(one.run for one in appends)}
+        parts, rows, done = [], [], []
+        with migrations.transaction(self._writer):
+            for one in appends:
+                growth = growths[one.run]
+                growth.next_batch()
+                parts.append(self._take(one.run, growth, one.points))
+                self._insert_samples(one.run, growth, one.samples)
+                rows.append(growth.row(one.run, one.batch_id))
+                done.append(Appended(growth.sequence))
+            self._insert_points(parts)
+            self._insert_batches(rows)
+        self._tails.update((run, growth.tail()) for run, growth in growths.items())
+        return done
+
+    def _take(self, run: str, growth: Growth, block: Block) -> Columns:
+        """Number the block's points, adding the series that the run has not had yet; the points are still to be inserted."""
+        fresh = {}
+        for series in growth.unknown(block.series):
+            fresh[series] = self._next_series_id
+            self._next_series_id += 1
+        point_queries.insert_series(self._writer, run, fresh)
+        growth.fresh.update(fresh)
+        columns = point_columns(block, growth.ids, growth.sequence) if block else {}
+        growth.count(len(block), *last_step(block))
+        return columns
+
+    def _insert_samples(self, run: str, growth: Growth, samples: Sequence[Sample]) -> None:
+        insert_samples(self._writer, run, samples, growth.sample)
+        growth.sample += len(samples)
+
+    def _insert_points(self, parts: Sequence[Columns]) -> None:
+        filled = [part for part in parts if part]
+        if not filled:
+            return
+        self._writer.register("block", joined(filled))
+        try:
+            self._writer.execute(point_queries.INSERT_POINTS)
+        finally:
+            # DuckDB would otherwise hold on to the block's arrays, which then cannot grow.
+            self._writer.unregister("block")
+
+    def _insert_batches(self, rows: Sequence[tuple[object, ...]]) -> None:
+        try:
+            point_queries.insert_batches(self._writer, rows, time.time())
+        except duckdb.ConstraintException as error:
+            # Only a retry pays for its inserts; a look beforehand would cost every append a millisecond.
+            raise _CommittedBeforeError from error
 
     def replay(self, run: str, after: int = 0, size: int = 50_000) -> Iterator[tuple[int, Block]]:
         """The points committed so far, in sequence order; see `Store.replay`."""
         if size < 1:
             raise ValueError(f"replay(size={size}): a block holds at least 1 point")
-        last = self._select_last_numbers(run)[0]
-        series = self._select_series(run)
+        with self._reader() as reader:
+            last = point_queries.last_numbers(reader, run)[0]
+            series = point_queries.series_of(reader, run)
         start = max(after, 0)
         # Sequence numbers are dense, so a range of `size` numbers is a block of `size` points.
         while start < last:
             end = min(start + size, last)
-            yield end, to_block(self._select_points(run, start, end), series)
+            with self._reader() as reader:
+                columns = point_queries.points_between(reader, run, start, end)
+            yield end, to_block(columns, series)
             start = end
 
-    def curves(self, run: str, metrics: Iterable[str] | None = None) -> list[Curve]:
-        """The last write of every step of every series, in the order in which the series first came."""
-        series = self._select_series(run)
-        if metrics is not None:
-            wanted = frozenset(metrics)
-            series = {series_id: one for series_id, one in series.items() if one.metric in wanted}
-        return to_curves(self._select_last_writes(list(series)), series)
+    def curves(self, run: str, selection: Selection = ALL) -> list[Curve]:
+        """The selected series; see `Store.curves`."""
+        with self._reader() as reader:
+            series = point_queries.selected(point_queries.series_of(reader, run), selection)
+            return to_curves(point_queries.last_writes(reader, list(series), selection), series)
+
+    def latest(self, run: str, attempt: int) -> list[Point]:
+        """The newest point of every series of an attempt; see `Store.latest`."""
+        with self._reader() as reader:
+            series = point_queries.selected(point_queries.series_of(reader, run), Selection(attempt=attempt))
+            return to_points(point_queries.newest_points(reader, list(series)), series)
 
     def spans(self, run: str) -> list[Span]:
         """Every series with points and its first and last step, in the order in which they first came."""
-        series = self._select_series(run)
         with self._reader() as reader:
-            rows = reader.execute(_SELECT_SPANS, [list(series)]).fetchall()
+            series = point_queries.series_of(reader, run)
+            rows = point_queries.spans(reader, list(series))
         return [Span(series[series_id], first, last) for series_id, first, last in rows]
 
     def traces(self, run: str, wanted: Container[Series]) -> Iterator[Trace]:
         """The wanted series one by one, in the order in which they first came."""
-        for series_id, series in self._select_series(run).items():
+        with self._reader() as reader:
+            every = point_queries.series_of(reader, run)
+        for series_id, series in every.items():
             if series in wanted:
                 with self._reader() as reader:
-                    rows = reader.execute(_SELECT_TRACE, [series_id]).fetchnumpy()
-                yield to_trace(series, rows)
+                    columns = point_queries.last_writes(reader, [series_id], ALL)
+                yield to_trace(series, columns)
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None) -> list[Sample]:
+    def reached(self, run: str | None = None) -> dict[str, point_queries.Reached]:
+        """How far every run that has batches got, or one run."""
+        with self._reader() as reader:
+            return point_queries.reached(reader, run)
+
+    def count(self, run: str, attempt: int) -> int:
+        """How many points an attempt has, rewrites included."""
+        with self._reader() as reader:
+            return point_queries.count(reader, run, attempt)
+
+    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
         """The samples by step and in the order in which they came."""
         with self._reader() as reader:
-            return select_samples(reader, run, step, role)
+            return select_samples(reader, run, step, role, limit)
+
+    def checkpoint(self) -> None:
+        """Move DuckDB's log into the file, which stalls appends for a moment."""
+        with self._owner:
+            self._writer.execute("CHECKPOINT")
 
     def close(self) -> None:
         """Release the database; DuckDB moves its log into the file."""
@@ -138,73 +225,12 @@ class PointStore:
             self._writer.close()
             self._database.close()
 
-    def _tail(self, run: str) -> _Tail:
+    def _tail(self, run: str) -> Tail:
         if run not in self._tails:
-            series = {one: series_id for series_id, one in self._select_series(run).items()}
-            self._tails[run] = _Tail(series, *self._select_last_numbers(run))
+            with self._reader() as reader:
+                series = {one: series_id for series_id, one in point_queries.series_of(reader, run).items()}
+                self._tails[run] = Tail(series, *point_queries.last_numbers(reader, run))
         return self._tails[run]
-
-    def _commit(self, run: str, tail: _Tail, blocks: Iterable[Block], samples: Sequence[Sample], batch_id: str | None) -> _Tail:
-        """Commit everything or nothing; return where the run goes on then."""
-        new: dict[Series, int] = {}
-        ids = ChainMap(new, tail.series)
-        sequence, next_id = tail.sequence, self._next_series_id
-        with migrations.transaction(self._writer):
-            for block in blocks:
-                fresh = {one: next_id + i for i, one in enumerate(dict.fromkeys(one for one in block.series if one not in ids))}
-                self._insert_series(run, fresh)
-                new.update(fresh)
-                next_id += len(fresh)
-                self._insert_points(block, ids, sequence)
-                sequence += len(block)
-            insert_samples(self._writer, run, samples, tail.sample)
-            self._insert_batch(run, batch_id, sequence, tail.sample + len(samples))
-        self._next_series_id = next_id
-        tail.series.update(new)
-        return _Tail(tail.series, sequence, tail.sample + len(samples))
-
-    def _insert_batch(self, run: str, batch_id: str | None, sequence: int, sample: int) -> None:
-        try:
-            self._writer.execute("INSERT INTO batches VALUES (?, ?, ?, ?)", [run, batch_id, sequence, sample])
-        except duckdb.ConstraintException as error:
-            # Only a retry pays for its inserts; a look beforehand would cost every append a millisecond.
-            raise _CommittedBeforeError from error
-
-    def _insert_series(self, run: str, fresh: Mapping[Series, int]) -> None:
-        if fresh:
-            rows = [(series_id, *astuple(series)) for series, series_id in fresh.items()]
-            self._writer.execute(_INSERT_SERIES, [run, *transposed(rows)])
-
-    def _insert_points(self, block: Block, ids: Mapping[Series, int], after: int) -> None:
-        if not block:
-            return
-        self._writer.register("block", point_columns(block, ids, after))
-        try:
-            self._writer.execute(_INSERT_POINTS)
-        finally:
-            # DuckDB would otherwise hold on to the block's arrays, which then cannot grow.
-            self._writer.unregister("block")
-
-    def _select_last_series_id(self) -> int:
-        return int(self._writer.execute("SELECT coalesce(max(id), 0) FROM series").fetchall()[0][0])
-
-    def _select_last_numbers(self, run: str) -> tuple[int, int]:
-        sql = "SELECT coalesce(max(sequence), 0), coalesce(max(sample), 0) FROM batches WHERE run = ?"
-        with self._reader() as reader:
-            sequence, sample = reader.execute(sql, [run]).fetchall()[0]
-        return sequence, sample
-
-    def _select_series(self, run: str) -> dict[int, Series]:
-        with self._reader() as reader:
-            return {series_id: Series(*axes) for series_id, *axes in reader.execute(_SELECT_SERIES, [run]).fetchall()}
-
-    def _select_points(self, run: str, after: int, last: int) -> Columns:
-        with self._reader() as reader:
-            return reader.execute(_SELECT_POINTS, [after, last, run]).fetchnumpy()
-
-    def _select_last_writes(self, series_ids: list[int]) -> Columns:
-        with self._reader() as reader:
-            return reader.execute(_SELECT_LAST_WRITES, [series_ids]).fetchnumpy()
 
     @contextmanager
     def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -213,71 +239,3 @@ class PointStore:
             yield reader
         finally:
             reader.close()
-
-
-_INSERT_SERIES = """
-INSERT INTO series
-SELECT
-    unnest($2::INTEGER[]),
-    $1,
-    unnest($3::VARCHAR[]),
-    unnest($4::VARCHAR[]),
-    unnest($5::VARCHAR[]),
-    unnest($6::BIGINT[]),
-    unnest($7::VARCHAR[]),
-    unnest($8::VARCHAR[]),
-    unnest($9::VARCHAR[]),
-    unnest($10::VARCHAR[]),
-    unnest($11::VARCHAR[]),
-    unnest($12::BIGINT[])
-"""
-
-_INSERT_POINTS = """
-INSERT INTO points
-SELECT
-    series_id,
-    sequence,
-    step,
-    coalesce(wall_time, 'nan'::DOUBLE),
-    coalesce(value, value_bits::BIT::DOUBLE),
-    flags
-FROM block
-"""
-
-_SELECT_SERIES = """
-SELECT id, metric, source_key, stream, attempt, stat, role, agent, policy, scope, rank
-FROM series
-WHERE run = ?
-ORDER BY id
-"""
-
-_SELECT_POINTS = """
-SELECT series_id, step, wall_time, value, flags
-FROM points
-WHERE sequence > ? AND sequence <= ? AND series_id IN (SELECT id FROM series WHERE run = ?)
-ORDER BY sequence
-"""
-
-_SELECT_LAST_WRITES = """
-SELECT series_id, step, arg_max(value, sequence) AS value, arg_max(wall_time, sequence) AS wall_time
-FROM points
-WHERE series_id IN (SELECT unnest(?::INTEGER[]))
-GROUP BY series_id, step
-ORDER BY series_id, step
-"""
-
-_SELECT_SPANS = """
-SELECT series_id, min(step), max(step)
-FROM points
-WHERE series_id IN (SELECT unnest(?::INTEGER[]))
-GROUP BY series_id
-ORDER BY series_id
-"""
-
-_SELECT_TRACE = """
-SELECT step, arg_max(value, sequence) AS value
-FROM points
-WHERE series_id = ?
-GROUP BY step
-ORDER BY step
-"""

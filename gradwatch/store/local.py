@@ -7,19 +7,37 @@ from pathlib import Path
 from threading import Lock
 
 from gradwatch.errors import StoreError
-from gradwatch.schema import Block, Finding, RunInfo, Sample, Series, StoredFinding
-from gradwatch.store.base import Curve, WatchState
-from gradwatch.store.columns import Span, Trace
+from gradwatch.schema import (
+    FINISHED,
+    Attempt,
+    Block,
+    Checkpoint,
+    Curve,
+    Event,
+    Finding,
+    Point,
+    RunInfo,
+    RunState,
+    Sample,
+    Selection,
+    Series,
+    Span,
+    StoredFinding,
+)
+from gradwatch.store.base import ALL, Append, Appended, WatchState
+from gradwatch.store.columns import Trace
 from gradwatch.store.duckdb import PointStore, connect
 from gradwatch.store.export import export_points
 from gradwatch.store.metadata import Metadata, open_metadata
+from gradwatch.store.point_queries import Reached
+from gradwatch.wire import OpenRun
 
 POINTS_FILE = "points.duckdb"
 METADATA_FILE = "metadata.sqlite"
 
 
 class LocalStore:
-    """A `Store`, with exports, on a point store and a metadata database; safe to use from several threads."""
+    """A `Store` and a `Query`, with exports, on a point store and a metadata database; safe to use from several threads."""
 
     def __init__(self, points: PointStore, metadata: Metadata, release: Callable[[], None] = lambda: None) -> None:
         self._points = points
@@ -36,20 +54,90 @@ class LocalStore:
         """All runs, or those of a project, the newest first."""
         return self._metadata.runs(project)
 
+    def states(self, project: str | None = None) -> list[RunState]:
+        """Every run as it stands, or those of a project, the newest first."""
+        return self._states(self._metadata.runs(project))
+
+    def state(self, run: str) -> RunState:
+        """One run as it stands."""
+        self._require(run)
+        return self._states(self._metadata.runs(run=run), run)[0]
+
+    def _states(self, runs: list[RunInfo], run: str | None = None) -> list[RunState]:
+        attempts, counts = self._metadata.newest_attempts(run), self._metadata.counts(run)
+        reached = self._points.reached(run)
+        return [_state(one, attempts.get(one.id), reached.get(one.id), *counts.get(one.id, ({}, {}))) for one in runs]
+
+    def open_attempt(self, request: OpenRun) -> Attempt:
+        """The attempt of a process of an existing run, joined or opened."""
+        self._require(request.id)
+        return self._metadata.open_attempt(request)
+
+    def attempt_of(self, run: str, process: str) -> int:
+        """The attempt that the process has opened; the newest one for "" or an unknown process, 1 where there is none."""
+        self._require(run)
+        return self._metadata.attempt_of(run, process)
+
+    def end_process(self, run: str, process: str, status: str) -> None:
+        """The process has ended, and its attempt with the last one."""
+        self._require(run)
+        self._metadata.end_process(run, process, status)
+
+    def attempts(self, run: str) -> list[Attempt]:
+        """The run's attempts, the first one first."""
+        self._require(run)
+        return self._metadata.attempts(run)
+
+    def put_checkpoints(self, run: str, checkpoints: Sequence[Checkpoint]) -> None:
+        """Keep checkpoints; one that is known is replaced."""
+        self._require(run)
+        self._metadata.put_checkpoints(run, checkpoints)
+
+    def checkpoints(self, run: str) -> list[Checkpoint]:
+        """The run's checkpoints by attempt and step."""
+        self._require(run)
+        return self._metadata.checkpoints(run)
+
+    def put_events(self, run: str, events: Sequence[Event]) -> None:
+        """Keep events; one that is known is passed over."""
+        self._require(run)
+        self._metadata.put_events(run, events)
+
+    def events(self, run: str) -> list[Event]:
+        """What happened to the run, by wall time."""
+        self._require(run)
+        return self._metadata.events(run)
+
     def append(self, run: str, points: Block | Iterable[Block], samples: Sequence[Sample] = (), batch_id: str | None = None) -> int:
         """Durably add points and samples in one transaction; return the run's last sequence number."""
         self._require(run)
         return self._points.append(run, points, samples, batch_id)
+
+    def append_group(self, appends: Sequence[Append]) -> list[Appended]:
+        """Durably add many appends, of any runs, in one transaction (in one each where a batch id among them is known)."""
+        for run in {one.run for one in appends}:
+            self._require(run)
+        return self._points.append_group(appends)
 
     def replay(self, run: str, after: int = 0, size: int = 50_000) -> Iterator[tuple[int, Block]]:
         """The run's points in sequence order, rewrites included, as (last sequence number, block)."""
         self._require(run)
         return self._points.replay(run, after, size)
 
-    def curves(self, run: str, metrics: Iterable[str] | None = None) -> list[Curve]:
-        """The run's series, each with the last write of every step."""
+    def curves(self, run: str, selection: Selection = ALL) -> list[Curve]:
+        """The selected series, each with the last write of every step."""
         self._require(run)
-        return self._points.curves(run, metrics)
+        return self._points.curves(run, selection)
+
+    def latest(self, run: str, attempt: int) -> list[Point]:
+        """The last write of the highest step of every series of an attempt."""
+        self._require(run)
+        return self._points.latest(run, attempt)
+
+    def count(self, run: str, attempt: int) -> int:
+        """How many points an attempt has, rewrites included."""
+        self._require(run)
+        return self._points.count(run, attempt)
 
     def spans(self, run: str) -> list[Span]:
         """The run's series with their first and last step, without reading their values."""
@@ -61,10 +149,10 @@ class LocalStore:
         self._require(run)
         return self._points.traces(run, wanted)
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None) -> list[Sample]:
-        """The run's samples, by step and in the order in which they came."""
+    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
+        """The run's samples, by step and in the order in which they came; the first `limit`."""
         self._require(run)
-        return self._points.samples(run, step, role)
+        return self._points.samples(run, step, role, limit)
 
     def put_watch(self, run: str, state: WatchState, findings: Sequence[Finding]) -> None:
         """Commit detector state and the findings it led to together."""
@@ -86,6 +174,10 @@ class LocalStore:
         self._require(run)
         return export_points(self._points, run, path)
 
+    def checkpoint(self) -> None:
+        """Move the point store's log into its file, which stalls appends for a moment."""
+        self._points.checkpoint()
+
     def close(self) -> None:
         """Release every resource; a second call does nothing."""
         if self._closed:
@@ -102,6 +194,22 @@ class LocalStore:
         if not self._metadata.has_run(run):
             raise StoreError(f"the store has no run {run!r}: create it with put_run first, or take an id from runs()")
         self._known.add(run)
+
+
+def _state(
+    info: RunInfo, attempt: Attempt | None, reached: Reached | None, findings: dict[str, int], resolved: dict[str, int]
+) -> RunState:
+    at = Reached(0, 1, None, 0.0) if reached is None else reached
+    return RunState(
+        info=info,
+        attempt=at.attempt if attempt is None else attempt.number,
+        status=FINISHED if attempt is None else attempt.status,
+        last_step=at.last_step,
+        last_update=at.committed,
+        sequence=at.sequence,
+        findings=findings,
+        resolved=resolved,
+    )
 
 
 def open_local(path: Path | None, memory_mb: int | None = None) -> LocalStore:

@@ -1,7 +1,6 @@
-"""The metadata database: runs, findings and the watcher's state, on SQLAlchemy.
+"""The metadata database: runs, their journal, findings and the watcher's state, on SQLAlchemy.
 
-The engine is SQLite; the SQL holds for PostgreSQL as well. Configurations and findings are JSON text in
-Python's dialect, which has NaN and infinities.
+The engine is SQLite; the SQL holds for PostgreSQL as well.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from gradwatch.errors import StoreError
-from gradwatch.schema import Finding, RunInfo, StoredFinding
+from gradwatch.schema import Attempt, Checkpoint, Event, Finding, RunInfo, StoredFinding
+from gradwatch.store import journal
 from gradwatch.store.base import WatchState
+from gradwatch.store.json_text import to_json
+from gradwatch.wire import OpenRun
 from gradwatch_migrations import metadata as migrations
 
 
@@ -63,14 +65,15 @@ class Metadata:
 
     def put_run(self, run: RunInfo) -> None:
         """Create the run, or replace what is known of it."""
-        values = msgspec.structs.asdict(run) | {"config": _to_json(run.config), "warnings": _to_json(run.warnings)}
+        texts = {"config": to_json(run.config), "roles": to_json(run.roles), "warnings": to_json(run.warnings)}
+        values = msgspec.structs.asdict(run) | texts
         with self._transaction() as connection:
             connection.execute(_UPSERT_RUN, values)
 
-    def runs(self, project: str | None = None) -> list[RunInfo]:
-        """The runs of a project, or all, the newest first."""
+    def runs(self, project: str | None = None, run: str | None = None) -> list[RunInfo]:
+        """The runs of a project, or all, or the one with that id, the newest first."""
         with self._transaction() as connection:
-            rows = connection.execute(_SELECT_RUNS, {"project": project}).mappings().all()
+            rows = connection.execute(_SELECT_RUNS, {"project": project, "run": run}).mappings().all()
         return [_to_run(dict(row)) for row in rows]
 
     def has_run(self, run: str) -> bool:
@@ -101,6 +104,60 @@ class Metadata:
             rows = connection.execute(_SELECT_FINDINGS, {"run": run}).mappings().all()
         return [_to_finding(dict(row)) for row in rows]
 
+    def newest_attempts(self, run: str | None = None) -> dict[str, Attempt]:
+        """The newest attempt of every run that has one, or of one run."""
+        with self._transaction() as connection:
+            return {one.run: one for one in journal.newest_attempts(connection, run)}
+
+    def counts(self, run: str | None = None) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
+        """By run how many findings are (open or acknowledged, resolved), by severity and without false alarms."""
+        with self._transaction() as connection:
+            rows = connection.execute(_COUNT_FINDINGS, {"run": run, "false_alarm": False}).all()
+        counted: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+        for row in rows:
+            counted.setdefault(row.run, ({}, {}))[row.is_over][row.severity] = row.findings
+        return counted
+
+    def open_attempt(self, request: OpenRun) -> Attempt:
+        """The attempt of a process; see `Journal.open_attempt`."""
+        with self._transaction() as connection:
+            return journal.open_attempt(connection, request)
+
+    def attempt_of(self, run: str, process: str) -> int:
+        """The attempt that a process has opened; see `Journal.attempt_of`."""
+        with self._transaction() as connection:
+            return journal.attempt_of(connection, run, process)
+
+    def end_process(self, run: str, process: str, status: str) -> None:
+        """The process has ended; see `Journal.end_process`."""
+        with self._transaction() as connection:
+            journal.end_process(connection, run, process, status)
+
+    def attempts(self, run: str) -> list[Attempt]:
+        """The run's attempts by number."""
+        with self._transaction() as connection:
+            return journal.attempts(connection, run)
+
+    def put_checkpoints(self, run: str, checkpoints: Sequence[Checkpoint]) -> None:
+        """Keep checkpoints."""
+        with self._transaction() as connection:
+            journal.put_checkpoints(connection, run, checkpoints)
+
+    def checkpoints(self, run: str) -> list[Checkpoint]:
+        """The run's checkpoints by attempt and step."""
+        with self._transaction() as connection:
+            return journal.checkpoints(connection, run)
+
+    def put_events(self, run: str, events: Sequence[Event]) -> None:
+        """Keep events."""
+        with self._transaction() as connection:
+            journal.put_events(connection, run, events)
+
+    def events(self, run: str) -> list[Event]:
+        """The run's events by wall time."""
+        with self._transaction() as connection:
+            return journal.events(connection, run)
+
     def close(self) -> None:
         """Release the database."""
         self._engine.dispose()
@@ -112,8 +169,8 @@ class Metadata:
 
 
 _UPSERT_RUN = text("""
-INSERT INTO runs (id, name, project, source, format, rows, created, config, warnings)
-VALUES (:id, :name, :project, :source, :format, :rows, :created, :config, :warnings)
+INSERT INTO runs (id, name, project, source, format, rows, created, config, roles, warnings)
+VALUES (:id, :name, :project, :source, :format, :rows, :created, :config, :roles, :warnings)
 ON CONFLICT (id) DO UPDATE SET
     name = excluded.name,
     project = excluded.project,
@@ -122,13 +179,14 @@ ON CONFLICT (id) DO UPDATE SET
     rows = excluded.rows,
     created = excluded.created,
     config = excluded.config,
+    roles = excluded.roles,
     warnings = excluded.warnings
 """)
 
 _SELECT_RUNS = text("""
-SELECT id, name, project, source, format, rows, created, config, warnings
+SELECT id, name, project, source, format, rows, created, config, roles, warnings
 FROM runs
-WHERE project = coalesce(:project, project)
+WHERE project = coalesce(:project, project) AND id = coalesce(:run, id)
 ORDER BY created DESC, id DESC
 """)
 
@@ -143,11 +201,12 @@ ON CONFLICT (run) DO UPDATE SET sequence = excluded.sequence, detectors = exclud
 # A closed episode is resolved, whether somebody acknowledged it or not; everything else that people set stays.
 _UPSERT_FINDING = text("""
 INSERT INTO findings (
-    id, run, fingerprint, attempt, start_step, finding, status, created, updated, silenced_until, false_alarm
+    id, run, fingerprint, attempt, start_step, severity, finding, status, created, updated, silenced_until, false_alarm
 )
-VALUES (:id, :run, :fingerprint, :attempt, :start_step, :finding, :status, :now, :now, NULL, :false_alarm)
+VALUES (:id, :run, :fingerprint, :attempt, :start_step, :severity, :finding, :status, :now, :now, NULL, :false_alarm)
 ON CONFLICT (run, fingerprint) DO UPDATE SET
     start_step = excluded.start_step,
+    severity = excluded.severity,
     finding = excluded.finding,
     status = CASE WHEN excluded.status = 'resolved' THEN 'resolved' ELSE findings.status END,
     updated = CASE WHEN excluded.finding = findings.finding THEN findings.updated ELSE excluded.updated END
@@ -160,6 +219,13 @@ SELECT id, run, finding, status, created, updated, silenced_until, false_alarm
 FROM findings
 WHERE run = :run
 ORDER BY attempt, start_step, created, fingerprint
+""")
+
+_COUNT_FINDINGS = text("""
+SELECT run, severity, CASE WHEN status = 'resolved' THEN 1 ELSE 0 END AS is_over, count(*) AS findings
+FROM findings
+WHERE run = coalesce(:run, run) AND false_alarm = :false_alarm
+GROUP BY run, severity, CASE WHEN status = 'resolved' THEN 1 ELSE 0 END
 """)
 
 
@@ -183,7 +249,8 @@ def _finding_row(run: str, finding: Finding, now: float) -> dict[str, Any]:
         "fingerprint": fingerprint,
         "attempt": finding.attempt,
         "start_step": finding.start_step,
-        "finding": _to_json(finding),
+        "severity": finding.severity,
+        "finding": to_json(finding),
         "status": "resolved" if finding.closed else "open",
         "now": now,
         "false_alarm": False,
@@ -191,8 +258,7 @@ def _finding_row(run: str, finding: Finding, now: float) -> dict[str, Any]:
 
 
 def _to_run(row: dict[str, Any]) -> RunInfo:
-    row["config"] = json.loads(row["config"])
-    row["warnings"] = json.loads(row["warnings"])
+    row |= {name: json.loads(row[name]) for name in ("config", "roles", "warnings")}
     return msgspec.convert(row, RunInfo)
 
 
@@ -200,8 +266,3 @@ def _to_finding(row: dict[str, Any]) -> StoredFinding:
     row["finding"] = json.loads(row["finding"])
     row["false_alarm"] = bool(row["false_alarm"])
     return msgspec.convert(row, StoredFinding)
-
-
-def _to_json(value: object) -> str:
-    # msgspec's own JSON writes NaN as null.
-    return json.dumps(msgspec.to_builtins(value, enc_hook=str, str_keys=True))

@@ -9,6 +9,8 @@ import duckdb
 from gradwatch.schema import Sample
 from gradwatch.store.columns import transposed
 
+_NO_LIMIT = 2**62
+
 
 def insert_samples(connection: duckdb.DuckDBPyConnection, run: str, samples: Sequence[Sample], after: int) -> None:
     """Add the samples, numbered from `after` + 1."""
@@ -16,14 +18,20 @@ def insert_samples(connection: duckdb.DuckDBPyConnection, run: str, samples: Seq
         connection.execute(_INSERT_SAMPLES, [run, after, *transposed(_row(sample) for sample in samples)])
 
 
-def select_samples(connection: duckdb.DuckDBPyConnection, run: str, step: int | None, role: str | None) -> list[Sample]:
-    """The run's samples of a step and role (None: of all), by step and number."""
-    rows = connection.execute(_SELECT_SAMPLES, {"run": run, "step": step, "role": role}).fetchall()
+def select_samples(
+    connection: duckdb.DuckDBPyConnection, run: str, step: int | None, role: str | None, limit: int | None
+) -> list[Sample]:
+    """The run's samples of a step and role (None: of all), by step and number; the first `limit`."""
+    about = {"run": run, "step": step, "role": role, "limit": _NO_LIMIT if limit is None else limit}
+    rows = connection.execute(_SELECT_SAMPLES, about).fetchall()
     return [Sample(*row) for row in rows]
 
 
 _INSERT_SAMPLES = """
-INSERT INTO samples
+INSERT INTO samples (
+    run, number, step, role, agent, turn, group_id, prompt, output, rewards,
+    advantage, prompt_tokens, output_tokens, format_valid, influence, flags, attempt
+)
 SELECT
     $1,
     $2 + unnest(range(1, len($3) + 1)),
@@ -40,16 +48,18 @@ SELECT
     unnest($14::BIGINT[]),
     unnest($15::BOOLEAN[]),
     unnest($16::VARCHAR[]::DOUBLE[]),
-    unnest($17::BIGINT[])
+    unnest($17::BIGINT[]),
+    unnest($18::BIGINT[])
 """
 
 _SELECT_SAMPLES = """
 SELECT
     step, role, agent, turn, group_id, prompt, output, rewards,
-    advantage, prompt_tokens, output_tokens, format_valid, influence, flags
+    advantage, prompt_tokens, output_tokens, format_valid, influence, flags, attempt
 FROM samples
 WHERE run = $run AND ($step IS NULL OR step = $step) AND ($role IS NULL OR role = $role)
 ORDER BY step, number
+LIMIT $limit
 """
 
 
@@ -70,6 +80,7 @@ def _row(sample: Sample) -> tuple[object, ...]:
         sample.format_valid,
         _text(sample.influence),
         sample.flags,
+        sample.attempt,
     )
 
 

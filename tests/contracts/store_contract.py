@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradwatch.errors import StoreError
-from gradwatch.schema import Block, Finding, Point, RunInfo, Sample, Series
-from gradwatch.store.base import Curve, Store, WatchState
+from gradwatch.schema import Block, Curve, Finding, Point, RunInfo, Sample, Selection, Series
+from gradwatch.store.base import Store, WatchState
 
 NAN = float("nan")
 INF = float("inf")
@@ -181,8 +181,8 @@ class StoreContract:
     def test_curves_of_named_metrics_only(self, store: Store, run: str) -> None:
         store.append(run, block_of([Point(LOSS, 1, 1.0), Point(NORM, 1, 2.0)]))
         assert [curve.series for curve in store.curves(run)] == [LOSS, NORM]
-        assert [curve.series for curve in store.curves(run, ["grad_norm", "absent"])] == [NORM]
-        assert store.curves(run, []) == []
+        assert [curve.series for curve in store.curves(run, Selection(metrics=("grad_norm", "absent")))] == [NORM]
+        assert store.curves(run, Selection(metrics=())) == []
 
     def test_an_empty_append_adds_nothing(self, store: Store, run: str) -> None:
         assert store.append(run, Block()) == 0

@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("contracts.store_contract")
+pytest.register_assert_rewrite("contracts.store_contract", "contracts.journal_contract")

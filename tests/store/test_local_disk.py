@@ -8,17 +8,19 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from contracts.journal_contract import JournalContract
 from contracts.store_contract import INF, NAN, StoreContract, bits, finding, losses, quiet_nan, replayed
 
 from gradwatch.errors import StoreError
 from gradwatch.schema import Block, RunInfo, Sample
 from gradwatch.store import open_store
-from gradwatch.store.base import Store, WatchState
+from gradwatch.store.base import WatchState
+from gradwatch.store.local import LocalStore
 
 
-class TestLocalDisk(StoreContract):
+class TestLocalDisk(StoreContract, JournalContract):
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Iterator[Store]:
+    def store(self, tmp_path: Path) -> Iterator[LocalStore]:
         store = open_store(tmp_path / "new" / "store")
         yield store
         store.close()

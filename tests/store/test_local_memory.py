@@ -1,16 +1,17 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.journal_contract import JournalContract
 from contracts.store_contract import StoreContract, losses, replayed
 
 from gradwatch.schema import RunInfo
 from gradwatch.store import open_store
-from gradwatch.store.base import Store
+from gradwatch.store.local import LocalStore
 
 
-class TestLocalMemory(StoreContract):
+class TestLocalMemory(StoreContract, JournalContract):
     @pytest.fixture
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[LocalStore]:
         store = open_store(None)
         yield store
         store.close()

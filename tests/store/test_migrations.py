@@ -13,6 +13,7 @@ from alembic.script import ScriptDirectory
 
 from gradwatch.errors import StoreError
 from gradwatch.schema import RunInfo, StoredFinding
+from gradwatch.store import point_queries
 from gradwatch.store.metadata import sqlite_engine
 from gradwatch_migrations import metadata, points
 from gradwatch_migrations.points import Migration
@@ -82,7 +83,9 @@ def test_a_newer_point_store_is_refused(database: duckdb.DuckDBPyConnection) -> 
 def test_the_metadata_database_has_its_tables(engine: sa.Engine) -> None:
     metadata.upgrade(engine)
     found = sa.inspect(engine)
-    assert sorted(found.get_table_names()) == ["alembic_version", "findings", "runs", "watch_state"]
+    assert set(found.get_table_names()) == {
+        "alembic_version", "attempts", "checkpoints", "events", "findings", "processes", "runs", "watch_state"
+    }  # fmt: skip
     assert {column["name"] for column in found.get_columns("runs")} == set(RunInfo.__struct_fields__)
     assert set(StoredFinding.__struct_fields__) <= {column["name"] for column in found.get_columns("findings")}
 
@@ -119,6 +122,29 @@ def test_the_metadata_schema_compiles_for_postgresql() -> None:
     with Operations.context(context):
         for script in reversed(list(scripts.walk_revisions())):
             script.module.upgrade()
-    assert re.findall(r"CREATE TABLE (\w+)", out.getvalue()) == ["runs", "findings", "watch_state"]
+    assert re.findall(r"CREATE TABLE (\w+)", out.getvalue()) == [
+        "runs", "findings", "watch_state", "attempts", "processes", "checkpoints", "events"
+    ]  # fmt: skip
     assert "detectors BYTEA NOT NULL" in out.getvalue()
     assert "created DOUBLE PRECISION NOT NULL" in out.getvalue()
+
+
+def test_a_point_store_of_the_first_schema_learns_how_far_its_runs_got(database: duckdb.DuckDBPyConnection) -> None:
+    points.upgrade(database, points.known()[:1])
+    database.execute("INSERT INTO series VALUES (1, 'r', 'loss', '', 'train', 1, '', '', '', '', '', -1)")
+    database.execute("INSERT INTO series VALUES (2, 'r', 'loss', '', 'train', 2, '', '', '', '', '', -1)")
+    database.execute("INSERT INTO points VALUES (1, 1, 900, 0, 1.5, 0), (2, 2, 30, 0, 1.5, 0), (2, 3, 20, 0, 1.5, 0)")
+    database.execute("INSERT INTO batches VALUES ('r', 'a', 3, 0), ('empty', 'b', 0, 0)")
+    points.upgrade(database)
+    assert point_queries.reached(database, None) == {"r": (3, 2, 30, 0.0), "empty": (0, 1, None, 0.0)}
+
+
+def test_findings_of_the_first_metadata_schema_keep_their_severity(engine: sa.Engine) -> None:
+    metadata.upgrade(engine, "0001")
+    with engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO runs VALUES ('r', 'r', 'p', '', '', 0, 0, '{}', '[]')"))
+        insert = "INSERT INTO findings VALUES ('f', 'r', 'x', 1, 5, :finding, 'open', 0, 0, NULL, 0)"
+        connection.execute(sa.text(insert), {"finding": '{"severity": "critical"}'})
+    metadata.upgrade(engine)
+    with engine.begin() as connection:
+        assert connection.execute(sa.text("SELECT severity FROM findings")).scalar_one() == "critical"

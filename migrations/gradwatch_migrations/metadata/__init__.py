@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-def upgrade(engine: Engine) -> None:
-    """Bring the database to the newest schema in one transaction; nothing happens where it is there already.
+def upgrade(engine: Engine, revision: str = "head") -> None:
+    """Bring the database to the newest schema, or up to a revision, in one transaction; nothing happens where it is there already.
 
     Raises StoreError where a newer version of gradwatch has written the database.
     """
@@ -28,7 +28,7 @@ def upgrade(engine: Engine) -> None:
         config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
         config.attributes["connection"] = connection
         try:
-            command.upgrade(config, "head")
+            command.upgrade(config, revision)
         except CommandError as error:
             raise StoreError(
                 f"the metadata database is at a revision that this version of gradwatch does not know ({error}): "

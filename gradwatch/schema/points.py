@@ -1,4 +1,4 @@
-"""The records that cross between the parts of gradwatch.
+"""What is measured: series, points, and blocks of points.
 
 A *series* is one measured quantity of one role, agent, policy, module group and rank in one stream of one attempt. Points
 travel in a `Block`, a columnar batch on the standard library's arrays, so that a training machine needs no numpy.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,9 +18,6 @@ FROM_NULL = 2
 """Point flag: the log holds a null where its writer had a non-finite value; NaN stands in for it."""
 
 NO_RANK = -1
-
-SEVERITIES = ("info", "warning", "critical")
-"""From the mildest to the gravest."""
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -93,93 +90,34 @@ class Block:
         self.flags.append(flags)
 
 
-class RunInfo(msgspec.Struct, frozen=True):
-    """A run: its identity, where it came from and what it declared. `created` is in Unix seconds."""
+class Curve(NamedTuple):
+    """One series as it is read: the last write of each step, ascending by step; all columns have one length."""
 
-    id: str
-    name: str
-    project: str = "default"
-    source: str = ""
-    format: str = ""
-    rows: int = 0
-    created: float = 0.0
-    config: dict[str, Any] = {}
-    warnings: tuple[str, ...] = ()
+    series: Series
+    steps: list[int]
+    values: list[float]
+    wall_times: list[float]
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """One rollout's text and numbers: what a role was asked and answered at a step, and what it earned."""
+class Span(NamedTuple):
+    """A series that has points, and the lowest and highest step among them."""
 
-    step: int
-    role: str = ""
-    agent: str = ""
-    turn: int = 0
-    group: str = ""
-    prompt: str = ""
-    output: str = ""
-    rewards: dict[str, float] = {}
-    advantage: float | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    format_valid: bool | None = None
-    influence: float | None = None
-    flags: int = 0
+    series: Series
+    first_step: int
+    last_step: int
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a detector saw: what, where, since when, against which baseline, and what to do about it.
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which curves to read; None and the defaults leave nothing out.
 
-    `episode` numbers the findings of one kind, metric, role and scope within an attempt: an episode is extended as it
-    goes on, and a later one is a new finding. `closed` says that the episode has ended.
+    With `buckets` > 0 the steps are cut into that many ranges of equal width, and of each range and curve the first, last, smallest
+    and largest value and the first and last non-finite one are kept: no spike and no stretch of NaN is lost.
     """
 
-    kind: str
-    detector: str
-    severity: str
-    metric: str
-    start_step: int
-    end_step: int
-    message: str
-    suggestion: str
-    source_key: str = ""
-    stat: str = ""
-    rank: int = NO_RANK
-    stream: str = "train"
-    attempt: int = 1
-    role: str = ""
-    agent: str = ""
-    policy: str = ""
-    scope: str = ""
-    episode: int = 1
-    closed: bool = False
-    subject: str = ""
-    evidence: dict[str, Any] = {}
-
-    def fingerprint(self) -> str:
-        """The identity of the episode within its run; a finding on several series at once goes by its `subject`."""
-        one = (self.stream, self.source_key or self.metric, self.stat, self.agent, self.scope, self.rank)
-        about = self.subject or "\x1f".join(map(str, one))
-        axes = (self.attempt, self.kind, about, self.role, self.policy, self.episode)
-        return "\x1f".join(map(str, axes))
-
-
-class StoredFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as the store keeps it, with its life cycle: open → acknowledged → resolved."""
-
-    id: str
-    run: str
-    finding: Finding
-    status: str = "open"
-    created: float = 0.0
-    updated: float = 0.0
-    silenced_until: float | None = None
-    false_alarm: bool = False
-
-
-class BestStep(msgspec.Struct, frozen=True):
-    """The step worth keeping and why."""
-
-    step: int
-    metric: str
-    value: float
-    reason: str
+    metrics: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+    stream: str | None = None
+    attempt: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    buckets: int = 0

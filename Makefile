@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.built-for
 ARGS ?=
 
-.PHONY: help env env-system demo test check bench
+.PHONY: help env env-system demo demo-logs test check bench
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,8 +23,11 @@ SYSTEM := prometheus prometheus-alertmanager chromium fonts-dejavu-core
 env-system:  ## install the Debian packages that some tests need
 	dpkg -s $(SYSTEM) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM); }
 
-demo: env  ## diagnose a training log of our own, and three real ones where ../shared/corpus lies beside the checkout
+demo: env  ## train a small solver and verifier in another process, and watch them live
 	@$(BIN)/python examples/demo.py $(ARGS)
+
+demo-logs: env  ## diagnose logs of our own training, and three real ones where ../shared/corpus lies beside the checkout
+	@$(BIN)/python examples/diagnose_logs.py $(ARGS)
 
 test: env  ## run the tests
 	$(BIN)/python -m pytest $(ARGS)

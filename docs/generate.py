@@ -10,6 +10,7 @@ from gradwatch.detectors import DETECTORS, Detector
 from gradwatch.detectors.base import Case
 from gradwatch.importers import IMPORTERS
 from gradwatch.metrics import METRICS, Metric
+from gradwatch.settings import SETTINGS
 
 METRICS_INTRO = """\
 # Metrics
@@ -96,13 +97,35 @@ def formats_page() -> str:
     )
 
 
+def settings_page() -> str:
+    """Every setting, with its variable and default."""
+    rows = [f"| `{one.variable}` | `{one.name}` | {_default(one.default)} | {one.meaning} |" for one in SETTINGS]
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Made from `gradwatch/settings.py` by `python docs/generate.py`. What is given in code or on the command line comes",
+            "before the environment, and that before the default. A wrong value is said at the start, never in a training step.",
+            "",
+            "| variable | `init(...)` | default | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _default(value: object) -> str:
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`" if str(value) else "none"
+
+
 def _first_line(kind: type) -> str:
     return inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
 def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
-    made = {HERE / "metrics.md": metrics_page(), HERE / "formats.md": formats_page()}
+    made = {HERE / "metrics.md": metrics_page(), HERE / "formats.md": formats_page(), HERE / "settings.md": settings_page()}
     return made | {HERE / "detectors" / f"{one.name}.md": detector_page(one) for one in DETECTORS}
 
 

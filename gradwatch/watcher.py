@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from gradwatch.detectors import DETECTORS, Detector
@@ -28,10 +29,13 @@ class Watcher:
         """The last sequence number that was judged."""
         return self._sequence
 
-    def catch_up(self, block_size: int = BLOCK) -> list[Finding]:
-        """Judge everything that was committed since the last call; return the findings that it opened, extended or closed."""
+    def catch_up(self, block_size: int = BLOCK, blocks: int | None = None) -> list[Finding]:
+        """Judge what was committed since the last call; return the findings that it opened, extended or closed.
+
+        With `blocks` it stops after so many, and the next call goes on there.
+        """
         touched: dict[str, Finding] = {}
-        for sequence, block in self._store.replay(self._run, after=self._sequence, size=block_size):
+        for sequence, block in islice(self._store.replay(self._run, after=self._sequence, size=block_size), blocks):
             found = self._judge(block)
             self._sequence = sequence
             self._store.put_watch(self._run, self._saved(), found)

@@ -31,6 +31,16 @@ def test_importing_gradwatch_loads_nothing_heavy() -> None:
     assert loaded_by("import gradwatch").isdisjoint(HEAVY)
 
 
+def test_a_disabled_run_needs_msgspec_alone() -> None:
+    statement = "import gradwatch\nwith gradwatch.init(mode='disabled') as run: run.log({'loss': 1.0})"
+    assert loaded_by(statement) & set(HEAVY) == {"msgspec"}
+
+
+def test_the_client_needs_msgspec_alone_until_it_connects() -> None:
+    statement = "import gradwatch.client.start, gradwatch.client.sync"
+    assert loaded_by(statement) & set(HEAVY) == {"msgspec"}
+
+
 def test_the_records_need_msgspec_alone() -> None:
     assert loaded_by("import gradwatch.schema, gradwatch.metrics, gradwatch.errors") & set(HEAVY) == {"msgspec"}
 

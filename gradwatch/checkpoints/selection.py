@@ -3,53 +3,103 @@
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from statistics import median
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
-from gradwatch.metrics import metric
-from gradwatch.schema import BestStep, Series
+from gradwatch.checkpoints.rating import Measured, Rated
+from gradwatch.errors import GradwatchError
+from gradwatch.schema import BestStep, Series, Span
 
 HELD_OUT = tuple("score reward accuracy success_rate pass_rate f1 map bleu rouge wer cer error perplexity loss".split())
 """Held-out metrics in the order in which they are preferred: what the task is judged by comes before the loss."""
 EARNINGS = ("score", "reward", "success_rate")
 MIN_EVALUATIONS = 3
 MIN_REWARDS = 10
+MAX_JUDGED = 2000
+"""Series that the best step is judged by; where there are more, those of single modules or roles are left out."""
+_JUDGED_BY = frozenset({*HELD_OUT, *EARNINGS, "policy_loss", "grad_norm"})
 
 
-class Measured(NamedTuple):
-    """One series by ascending step."""
+class Keeper(Protocol):
+    """What a run is chosen from: a store, or a collector. Curves are read one by one: a run may be large."""
 
-    series: Series
-    steps: Sequence[int]
-    values: Sequence[float]
+    def spans(self, run: str) -> list[Span]:
+        """The run's series with their first and last step."""
+
+    def traces(self, run: str, wanted: Container[Series]) -> Iterator[Sequence[object]]:
+        """The wanted series as (series, steps, values), one by one."""
 
 
-def best_step(curves: Iterable[Measured]) -> BestStep | None:
+class Wish(NamedTuple):
+    """What a user asks for instead of the metric that speaks best: a metric's name or key, and which direction is better."""
+
+    metric: str | None = None
+    mode: str | None = None
+
+
+NO_WISH = Wish()
+
+
+def best_of_run(keeper: Keeper, run: str, wish: Wish = NO_WISH) -> BestStep | None:
+    """The best step of a kept run's newest attempt; see `best_step`. GradwatchError where it has no such metric."""
+    return best_step(judged_curves(keeper, run, wish), wish)
+
+
+def judged_curves(keeper: Keeper, run: str, wish: Wish = NO_WISH) -> list[Measured]:
+    """What a run's best step is chosen by, or vetoed."""
+    spans = keeper.spans(run)
+    newest = max((one.series.attempt for one in spans), default=1)
+    current = [one.series for one in spans if one.series.attempt == newest]
+    judged = [one for one in current if one.metric in _JUDGED_BY or wish.metric in (one.metric, one.source_key)]
+    if len(judged) > MAX_JUDGED:
+        judged = [one for one in judged if not (one.role or one.agent or one.scope)][:MAX_JUDGED]
+    wanted = frozenset(judged)
+    return [Measured(*one) for one in keeper.traces(run, wanted)]  # type: ignore[arg-type]
+
+
+def best_step(curves: Iterable[Measured], wish: Wish = NO_WISH) -> BestStep | None:
     """The best step of a run's newest attempt, or None where nothing says which step is better (no such metric, or a constant one).
 
     A step is as good as its own value or the running median around it, whichever is worse: neither a lucky value in bad company
     nor a bad one in good company wins. Of equals the better value wins, then the later step.
     A step is vetoed where a loss, gradient norm or the metric itself was non-finite since the metric's last value.
     """
+    rated = rate(curves, wish)
+    return None if rated is None else rated.best()
+
+
+def rate(curves: Iterable[Measured], wish: Wish = NO_WISH) -> Rated | None:
+    """The rating of every value of the metric that speaks best for a run, or of the one asked for; None where there is none."""
     curves = list(curves)
     newest = max((one.series.attempt for one in curves), default=1)
     current = [one for one in curves if one.series.attempt == newest]
-    chosen = (
-        _preferred(current, "eval", HELD_OUT, MIN_EVALUATIONS)
-        or _preferred(current, "eval", HELD_OUT, MIN_EVALUATIONS, whole=False)
-        or _rewards(current)
+    chosen = _asked_for(current, wish.metric) if wish.metric is not None else _spokesman(current)
+    return Rated.of(chosen, _nonfinite_steps([chosen, *current]), wish.mode) if chosen is not None else None
+
+
+def _spokesman(curves: Sequence[Measured]) -> Measured | None:
+    return (
+        _preferred(curves, "eval", HELD_OUT, MIN_EVALUATIONS)
+        or _preferred(curves, "eval", HELD_OUT, MIN_EVALUATIONS, whole=False)
+        or _rewards(curves)
     )
-    return _best_of(chosen, _nonfinite_steps([chosen, *current])) if chosen is not None else None
 
 
-def smoothed(values: Sequence[float], width: int) -> Sequence[float]:
-    """The centred running median of `width` (odd) values; at the ends the first and last whole window is taken."""
-    last = max(0, len(values) - width)
-    starts = (min(max(0, at - width // 2), last) for at in range(len(values)))
-    return array("d", (median(values[start : start + width]) for start in starts))
+def _asked_for(curves: Sequence[Measured], name: str) -> Measured:
+    """The series of that key, else of that metric; held-out values and whole policies come first."""
+    fit = [one for one in curves if name in (one.series.source_key, one.series.metric)]
+    if not fit:
+        known = ", ".join(sorted({one.series.source_key or one.series.metric for one in curves})[:8]) or "none"
+        raise GradwatchError(f"no metric {name!r} in the run's newest attempt; name one by its key (there are {known})")
+    return min(
+        fit,
+        key=lambda one: (
+            one.series.source_key != name,
+            one.series.stream != "eval",
+            bool(one.series.role),
+            one.series.stat not in ("", "mean"),
+        ),
+    )
 
 
 def _rewards(curves: Sequence[Measured]) -> Measured | None:
@@ -79,51 +129,3 @@ def _nonfinite_steps(curves: Sequence[Measured]) -> list[int]:
         for step, value in zip(one.steps, one.values, strict=True)
         if not math.isfinite(value)
     )
-
-
-def _best_of(curve: Measured, bad: Sequence[int]) -> BestStep | None:
-    known = metric(curve.series.metric)
-    sign = -1.0 if known is not None and known.better == "min" else 1.0
-    steps, values = array("q"), array("d")
-    for step, value in zip(curve.steps, curve.values, strict=True):
-        if math.isfinite(value):
-            steps.append(step)
-            values.append(sign * value)
-    width = 3 if curve.series.stream == "eval" else min(15, max(5, len(values) // 20)) | 1
-    best, equal, left_out = _highest(steps, values, smoothed(values, width), bad)
-    if best is None or min(values) == max(values):
-        return None
-    _, value, step = best
-    name = curve.series.source_key or curve.series.metric
-    return BestStep(step, name, sign * value, _reason(curve, width, left_out, equal, step))
-
-
-_Rated = tuple[float, float, int]
-
-
-def _highest(
-    steps: Sequence[int], values: Sequence[float], levels: Sequence[float], bad: Sequence[int]
-) -> tuple[_Rated | None, int, int]:
-    """The best (rating, value, step) of those not vetoed, how many were equally good, and how many were vetoed."""
-    best: _Rated | None = None
-    equal = vetoed = 0
-    previous: float = -math.inf
-    for step, value, level in zip(steps, values, levels, strict=True):
-        if bisect_right(bad, previous) != bisect_right(bad, step):  # something non-finite since the value before
-            vetoed += 1
-        else:
-            rated = (min(level, value), value, step)
-            equal = equal + 1 if best is not None and rated[:2] == best[:2] else 1 if best is None or rated > best else equal
-            best = rated if best is None else max(best, rated)
-        previous = step
-    return best, equal, vetoed
-
-
-def _reason(curve: Measured, width: int, left_out: int, equal: int, step: int) -> str:
-    kind = "held-out" if curve.series.stream == "eval" else "training"
-    text = f"best of {len(curve.values)} values of {kind} {curve.series.source_key or curve.series.metric}, smoothed over {width}"
-    if equal > 1:
-        text += f"; the latest of {equal} equally good ones"
-    if left_out:
-        text += f"; {left_out} value{'s' if left_out > 1 else ''} that followed a non-finite loss or gradient left out"
-    return text if step != curve.steps[-1] else f"{text}; it is the last one"

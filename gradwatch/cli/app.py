@@ -6,24 +6,27 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from gradwatch import __version__
+from gradwatch.cli.best import best_command
+from gradwatch.cli.follow import follow_command
 from gradwatch.cli.ingest import ingested, storable
+from gradwatch.cli.kept import export_command, findings_command, runs_command
+from gradwatch.cli.options import Format, FormatOption
 from gradwatch.cli.progress import reading
-from gradwatch.cli.report import Report, as_json, diagnose, finding_json, report
-from gradwatch.cli.stored import DEFAULT_DATA, existing, find_run, import_runs, opened
-from gradwatch.cli.text import STYLES, show, tamed
+from gradwatch.cli.report import Report, as_json, diagnose
+from gradwatch.cli.stored import import_runs, opened
+from gradwatch.cli.sync import sync_command
+from gradwatch.cli.text import show, tamed
+from gradwatch.cli.up import up_command
 from gradwatch.errors import GradwatchError, UnreadableLogError
 from gradwatch.importers.reader import find_logs
-from gradwatch.schema import StoredFinding
+from gradwatch.settings import DEFAULT_DATA
 
 HEALTHY, FINDINGS, UNREADABLE = 0, 1, 2
 SHOWN_ERRORS = 3
@@ -34,17 +37,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Gradient-health diagnostics for multi-agent LLM training: what is going wrong, since which step, in which role.",
 )
-
-
-class Format(StrEnum):
-    """How a command answers."""
-
-    text = "text"
-    json = "json"
-
-
-FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs")]
-DataOption = Annotated[Path, typer.Option("--data", envvar="GRADWATCH_DATA", help="folder of the store")]
 
 
 def main() -> None:
@@ -144,7 +136,7 @@ def import_command(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="logs, or folders to search for logs")],
     project: Annotated[str, typer.Option("--project", help="the project that the runs belong to")] = "default",
     run: Annotated[str | None, typer.Option("--run", help="the run's name, where the paths hold one run")] = None,
-    data: DataOption = DEFAULT_DATA,
+    data: Annotated[Path, typer.Option("--data", envvar="GRADWATCH_DATA", help="folder of the store")] = DEFAULT_DATA,
     format: FormatOption = Format.text,
 ) -> None:
     """Keep training logs in the store, diagnosed. A file that was imported before is recognised by its content.
@@ -163,6 +155,8 @@ def import_command(
             errors += _read_logs(path, read)
     except GradwatchError as trouble:  # of the store, which concerns the files that follow as well
         errors.append(trouble)
+        if "open in another process" in str(trouble):
+            errors.append(GradwatchError("while a collector has the store, `gradwatch follow PATH` sends a log to it"))
     for error in errors:
         _complain(error)
     if format is Format.json:
@@ -175,75 +169,13 @@ def import_command(
         raise typer.Exit(UNREADABLE)
 
 
-@app.command("runs")
-def runs_command(
-    project: Annotated[str | None, typer.Option("--project", help="only this project's runs")] = None,
-    data: DataOption = DEFAULT_DATA,
-    format: FormatOption = Format.text,
-) -> None:
-    """List the stored runs, newest first, with their health."""
-    with existing(data) as store:
-        rows = [(one, store.findings(one.id)) for one in store.runs(project)]
-    if format is Format.json:
-        listed = [
-            {"id": one.id, "name": one.name, "project": one.project, "source": one.source, "format": one.format, "rows": one.rows,
-             "created": one.created, "findings": len(found), "health": _health(found)}
-            for one, found in rows
-        ]  # fmt: skip
-        typer.echo(json.dumps({"runs": listed}))
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("id", "name", "project", "format", "rows", "health"):
-        table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
-    for one, found in rows:
-        health = _health(found)
-        names = [escape(tamed(text)) for text in (one.id, one.name, one.project, one.format)]
-        table.add_row(*names, f"{one.rows:,}", f"[{STYLES.get(health, 'green')}]{health}[/]")
-    Console(highlight=False).print(table)
-
-
-def _health(found: list[StoredFinding]) -> str:
-    counted = {one.finding.severity for one in found if not one.false_alarm}
-    return "critical" if "critical" in counted else "warning" if "warning" in counted else "healthy"
-
-
-@app.command("findings")
-def findings_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="a run's id or name (then the newest)")],
-    data: DataOption = DEFAULT_DATA,
-    format: FormatOption = Format.text,
-) -> None:
-    """Show what was found in a stored run."""
-    with existing(data) as store:
-        info = find_run(store, run)
-        stored = store.findings(info.id)
-        shown = report(store, info)
-    if format is Format.json:
-        listed = [
-            {
-                "id": one.id,
-                "status": one.status,
-                "false_alarm": one.false_alarm,
-                **finding_json(one.finding, shown.epochs),
-            }
-            for one in stored
-        ]
-        typer.echo(json.dumps({"findings": listed}, allow_nan=False))
-        return
-    show(Console(highlight=False), shown)
-
-
-@app.command("export")
-def export_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="a run's id or name (then the newest)")],
-    to: Annotated[Path, typer.Option("--to", help="a .parquet or .csv file")],
-    data: DataOption = DEFAULT_DATA,
-    format: FormatOption = Format.text,
-) -> None:
-    """Write a stored run's points, rewrites included, to Parquet or CSV."""
-    with existing(data) as store:
-        count = store.export(find_run(store, run).id, to)
-    typer.echo(json.dumps({"file": str(to), "points": count}) if format is Format.json else f"{count:,} points written to {to}")
+app.command("runs")(runs_command)
+app.command("findings")(findings_command)
+app.command("export")(export_command)
+app.command("best")(best_command)
+app.command("up")(up_command)
+app.command("follow")(follow_command)
+app.command("sync")(sync_command)
 
 
 def _complain(error: GradwatchError) -> None:

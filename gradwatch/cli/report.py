@@ -8,17 +8,14 @@ from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gradwatch.checkpoints.selection import EARNINGS, HELD_OUT, Measured, best_step
+from gradwatch.checkpoints.rating import Measured
+from gradwatch.checkpoints.selection import best_of_run
 from gradwatch.cli.ingest import ingested
 from gradwatch.importers.blocks import RunLog
-from gradwatch.schema import SEVERITIES, BestStep, Finding, RunInfo, Series, Span, StoredFinding
-from gradwatch.store.columns import Trace
+from gradwatch.schema import SEVERITIES, BestStep, Finding, RunInfo, Series, Span, StoredFinding, Trace
 
 MAX_CURVES = 12
 """Findings, from the worst on, whose curves are kept to be drawn."""
-
-_JUDGED_BY = frozenset({*HELD_OUT, *EARNINGS, "policy_loss", "grad_norm"})
-"""What the best step is chosen by, or vetoed."""
 
 
 class Judged(Protocol):
@@ -32,10 +29,6 @@ class Judged(Protocol):
 
     def traces(self, run: str, wanted: Container[Series]) -> Iterator[Trace]:
         """The wanted series, one by one."""
-
-
-MAX_JUDGED = 2000
-"""Series that the best step is judged by; where there are more, those of single modules or roles are left out."""
 
 
 class Report(NamedTuple):
@@ -72,19 +65,10 @@ def report(store: Judged, info: RunInfo, log: RunLog | None = None) -> Report:
         last_step=log.last_step if log is not None else max((one.last_step for one in spans), default=None),
         metrics=sorted({one.series.source_key or one.series.metric for one in spans}),
         findings=findings,
-        best=_best(store, info.id, spans),
+        best=best_of_run(store, info.id),
         curves=_curves(store, info.id, spans, findings),
         epochs=_epochs(store, info.id, spans),
     )
-
-
-def _best(store: Judged, run: str, spans: list[Span]) -> BestStep | None:
-    newest = max((one.series.attempt for one in spans), default=1)
-    judged = [one.series for one in spans if one.series.attempt == newest and one.series.metric in _JUDGED_BY]
-    if len(judged) > MAX_JUDGED:
-        judged = [one for one in judged if not (one.role or one.agent or one.scope)][:MAX_JUDGED]
-    wanted = frozenset(judged)
-    return best_step(Measured(*one) for one in store.traces(run, wanted))
 
 
 def _curves(store: Judged, run: str, spans: list[Span], findings: list[Finding]) -> dict[str, Measured]:

@@ -1,4 +1,4 @@
-"""Runs that a store keeps: found by id or name, copied in from an ingested file."""
+"""Stores of folders: opened by a command, and filled from an ingested file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from gradwatch.store import open_store
 from gradwatch.store.base import Store
 from gradwatch.store.local import POINTS_FILE, LocalStore
 from gradwatch.watcher import Watcher
-
-DEFAULT_DATA = Path("gradwatch-data")
 
 
 @contextmanager
@@ -40,15 +38,6 @@ def opened(data: Path) -> Iterator[LocalStore]:
             yield store
         finally:
             store.close()
-
-
-def find_run(store: Store, wanted: str) -> RunInfo:
-    """The run with that id, else the newest of that name."""
-    runs = store.runs()
-    for one in [*(run for run in runs if run.id == wanted), *(run for run in runs if run.name == wanted)]:
-        return one
-    known = ", ".join(sorted({run.name for run in runs})[:8])
-    raise StoreError(f"no run {wanted!r} in the store; it has {known or 'no runs yet'} (list them with `gradwatch runs`)")
 
 
 def import_runs(done: Ingested, store: Store, name: str | None) -> list[dict[str, Any]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -12,7 +15,10 @@ from gradwatch.errors import RefusedError, UnavailableError
 from gradwatch.wire import Problem
 
 BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
+TOO_LARGE = 413
 CONNECT_SECONDS = 5.0
+KEEP_ALIVE_SECONDS = 4.0
+"""Below the 5 s after which uvicorn closes an idle connection, so that none is reused while it closes."""
 
 
 class Http:
@@ -22,11 +28,17 @@ class Http:
         # A training script that only logs to disk never pays for this import.
         import httpx  # noqa: PLC0415
 
-        self._failure: type[Exception] = httpx.TransportError
+        self._failure: tuple[type[Exception], ...] = (httpx.RequestError, httpx.InvalidURL)
         self.url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        limits = httpx.Timeout(timeout, connect=CONNECT_SECONDS)
-        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=limits)
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
+            # Certificates cost 30 ms to load; a proxy of the environment cannot reach this machine's own addresses.
+            verify=self.url.startswith("https:"),
+            trust_env=not is_loopback(url),
+        )
 
     def request(
         self,
@@ -46,8 +58,11 @@ class Http:
             ) from error
         if answer.is_success:
             return answer.content
-        message = f"{method} {self.url}{path}: {_detail(answer.content, answer.status_code)}"
-        if answer.status_code in BUSY:
+        detail = _detail(answer.content)
+        told = detail or f"HTTP {answer.status_code}, and not from a gradwatch collector: check GRADWATCH_URL"
+        message = f"{method} {self.url}{path}: {told}"
+        # A proxy or a stranger on the port refuses for reasons of its own; a proxy's limit on size holds all the same.
+        if answer.status_code in BUSY or (detail is None and answer.status_code != TOO_LARGE):
             raise UnavailableError(message, _seconds(answer.headers.get("Retry-After", "")))
         raise RefusedError(message, answer.status_code)
 
@@ -64,12 +79,24 @@ class Http:
         self.close()
 
 
-def _detail(body: bytes, status: int) -> str:
+def is_loopback(url: str) -> bool:
+    """Whether the address is this machine's own."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _detail(body: bytes) -> str | None:
     try:
         return msgspec.json.decode(body, type=Problem).detail
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return f"HTTP {status}, and not from a gradwatch collector: check GRADWATCH_URL"
+        return None
 
 
 def _seconds(text: str) -> float | None:
-    return float(text) if text.replace(".", "", 1).isdigit() else None
+    """Seconds of a `Retry-After`, which is a number or a date."""
+    if text.replace(".", "", 1).isdigit():
+        return float(text)
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+    except (ValueError, TypeError):
+        return None

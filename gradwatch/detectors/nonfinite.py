@@ -13,6 +13,8 @@ from gradwatch.schema import Block, Finding, Series
 
 CLEAN_AFTER = 20
 MAX_MEMBERS = 50
+COUNTED = "nonfinite"
+"""The statistic of a series whose values count the non-finite entries of an array; its moments are of the finite ones."""
 CORE = frozenset(
     "loss policy_loss value_loss kl_loss grad_norm param_norm perplexity entropy kl approx_kl reward score advantage "
     "importance_ratio logp_difference value".split()
@@ -107,7 +109,7 @@ class NonFinite:
             place = places[at]
             name = place.home(after)
             scope = after.get(name)
-            if not math.isfinite(value):
+            if value > 0 if block.series[at].stat == COUNTED else not math.isfinite(value):
                 after[name] = _nonfinite(scope or _Scope(), place.key, block.series[at], step, value)
                 touched[name] = None
             elif scope is not None and place.key in scope.members:
@@ -145,7 +147,7 @@ def _nonfinite(scope: _Scope, key: str, series: Series, step: int, value: float)
     known = scope.members.get(key)
     if known is None and len(scope.members) >= MAX_MEMBERS:
         return scope
-    name = "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    name = _name(series, value)
     if known is None:
         member = _Member(step, step, 1, name)
     else:
@@ -153,6 +155,12 @@ def _nonfinite(scope: _Scope, key: str, series: Series, step: int, value: float)
     members = {**scope.members, key: member}
     episodes = scope.episodes if scope.members else scope.episodes + 1
     return _Scope(episodes, members, {**scope.series, key: series} if known is None else scope.series)
+
+
+def _name(series: Series, value: float) -> str:
+    if series.stat == COUNTED:
+        return "partly non-finite"
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def _severity(scope: _Scope) -> str:

@@ -5,7 +5,7 @@ comes last.
 """
 
 from gradwatch.importers.base import Importer
-from gradwatch.importers.console import Console
+from gradwatch.importers.console import Console, Notebook
 from gradwatch.importers.csv_table import CsvTable
 from gradwatch.importers.json_records import JsonDictOfLists, JsonList
 from gradwatch.importers.jsonl import Jsonl, VerlJsonl
@@ -22,6 +22,7 @@ IMPORTERS: tuple[Importer, ...] = (
     JsonDictOfLists(),
     MonitorCsv(),
     CsvTable(),
+    Notebook(),
     Console(),
 )
 

@@ -8,18 +8,22 @@ is read in bounded memory:
   its own (`train.2`);
 - where they run backwards now and then, the run was restarted: a new attempt;
 - a single row that lags (a last evaluation under an older step) stays in its attempt.
+
+Of a file that still grows the axis can be asked to `settle` before the first rows are all there. It then answers as it would if
+the file ended here, and says so (MisjudgedError) where later rows refute it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from typing import NamedTuple
 
+from gradwatch.importers.attempts import LARGEST_STEP, Attempts, Placed, Writers, writers_interleave
 from gradwatch.importers.base import Row
-from gradwatch.importers.source import Source
+from gradwatch.importers.source import MisjudgedError, Source
 
 LOOKAHEAD = 256
 TAG_LOOKAHEAD = 32
@@ -34,35 +38,47 @@ SAME_STEP = ("step", "iter", "iteration", "global_step", "_step")
 """Names of optimizer steps that a program may mix: nanoGPT trains by `iter` and evaluates by `step`."""
 _RANK = {key: at for at, key in enumerate(STEP_KEYS)}
 _COARSE = frozenset(("epoch", "episode", "episodes"))
-_LARGEST_STEP = 2**62
-_REMEMBERED_STEPS = 100_000
-
-
-class Placed:
-    """A row with its place: step, attempt and writer (1 = the only or first one)."""
-
-    __slots__ = ("attempt", "row", "step", "writer")
-
-    def __init__(self, row: Row, step: int, attempt: int, writer: int) -> None:
-        self.row, self.step, self.attempt, self.writer = row, step, attempt, writer
 
 
 def place(rows: Iterable[Row], source: Source) -> Iterator[Placed]:
-    """Give every row of one file its step, attempt and writer; each run and each axis of the file is judged on its own."""
-    axes: dict[tuple[str, str], _Axis] = {}
-    runs: set[str] = set()
-    for row in rows:
+    """Give every row of one file its step, attempt and writer."""
+    return Axes(source).place(rows)
+
+
+class Axes:
+    """The step axes of one file; each run and each axis of the file is judged on its own."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._axes: dict[tuple[str, str], _Axis] = {}
+        self._unsure: dict[tuple[str, str], _Axis] = {}
+        self._runs: set[str] = set()
+
+    def place(self, rows: Iterable[Row]) -> Iterator[Placed]:
+        """Every row with its place, in file order but for those that wait for a decision."""
+        axes = self._axes
+        for row in rows:
+            axis = axes.get((row.run, row.axis)) or self._open(row)
+            if axis is not None:
+                yield from axis.take(row)
+        for axis in axes.values():
+            yield from axis.finish()
+
+    def settle(self) -> Iterator[Placed]:
+        """The rows that wait for a decision, by what is known so far. MisjudgedError where an earlier answer is refuted."""
+        for key, axis in list(self._unsure.items()):
+            yield from axis.settle()
+            if axis.sure:
+                del self._unsure[key]
+
+    def _open(self, row: Row) -> _Axis | None:
         key = (row.run, row.axis)
-        axis = axes.get(key)
-        if axis is None:
-            if len(axes) >= MAX_AXES or (row.run not in runs and len(runs) >= MAX_RUNS):
-                source.warn(f"the log has more than {MAX_RUNS:,} runs or {MAX_AXES:,} tags: the later ones were left out")
-                continue
-            runs.add(row.run)
-            axis = axes[key] = _Axis(source, row.run, TAG_LOOKAHEAD if row.axis else LOOKAHEAD)
-        yield from axis.take(row)
-    for axis in axes.values():
-        yield from axis.finish()
+        if len(self._axes) >= MAX_AXES or (row.run not in self._runs and len(self._runs) >= MAX_RUNS):
+            self._source.warn(f"the log has more than {MAX_RUNS:,} runs or {MAX_AXES:,} tags: the later ones were left out")
+            return None
+        self._runs.add(row.run)
+        axis = self._axes[key] = self._unsure[key] = _Axis(self._source, row.run, TAG_LOOKAHEAD if row.axis else LOOKAHEAD)
+        return axis
 
 
 def step_key(rows: list[Row]) -> str | None:
@@ -79,7 +95,7 @@ def step_key(rows: list[Row]) -> str | None:
 
 
 def _is_axis(steps: list[float], key: str) -> bool:
-    if not all(math.isfinite(step) and step == int(step) and abs(step) < _LARGEST_STEP for step in steps):
+    if not all(math.isfinite(step) and step == int(step) and abs(step) < LARGEST_STEP for step in steps):
         return False
     if len(steps) < 3:
         return True
@@ -91,6 +107,18 @@ def _is_axis(steps: list[float], key: str) -> bool:
     return rises > 0 and rises >= falls
 
 
+class _Decision(NamedTuple):
+    """What an axis is, and whether its format says every step, so that no key is needed."""
+
+    key: str | None
+    interleaved: bool
+    said: bool
+
+    def agrees(self, other: _Decision) -> bool:
+        """Whether both give the rows that they were made on the same places."""
+        return self.interleaved == other.interleaved and (self.key == other.key or (self.said and other.said))
+
+
 class _Axis:
     """One step axis of one file."""
 
@@ -99,38 +127,94 @@ class _Axis:
         self._lookahead = lookahead
         self._where = f" of run {run!r}" if run else ""
         self._ahead: list[Row] | None = []
-        self._key: str | None = None
-        self._last: int | None = None
-        self._order: _Attempts | _Writers = _Attempts(source, self._where)
+        self._early: list[Row] | None = None
+        self._confirmed = 0
+        self._decision = _Decision(None, False, False)
+        self._steps = _Steps(None)
+        self._order: Attempts | Writers = Attempts(source, self._where)
+
+    @property
+    def sure(self) -> bool:
+        """Whether the decision has been made, on as many rows as it takes."""
+        return self._ahead is None and self._early is None
 
     def take(self, row: Row) -> Iterator[Placed]:
         if self._ahead is None:
-            yield from self._order.take(row, self._step(row))
+            if self._early is not None:
+                self._remember(row, self._early)
+            yield from self._order.take(row, self._steps.of(row))
             return
         self._ahead.append(row)
         if len(self._ahead) >= self._lookahead:
             yield from self._decide()
 
+    def settle(self) -> Iterator[Placed]:
+        if self._early is not None:
+            self._confirm(self._early)
+        elif self._ahead and any(row.values for row in self._ahead):
+            self._early = copies(self._ahead)
+            self._confirmed = len(self._early)
+            yield from self._decide()
+
     def finish(self) -> Iterator[Placed]:
+        if self._early is not None:
+            self._confirm(self._early)
         yield from self._decide()
         yield from self._order.finish()
 
     def _decide(self) -> Iterator[Placed]:
         rows, self._ahead = self._ahead or [], None
-        self._key = step_key(rows)
-        if rows and self._key is None and not any(row.step is not None for row in rows) and any(row.values for row in rows):
+        if not rows:
+            return
+        key = step_key(rows)
+        said = all(row.step is not None for row in rows)
+        if key is None and not any(row.step is not None for row in rows) and any(row.values for row in rows):
             self._source.warn(f"no step in the log{self._where}: steps are the rows' numbers")
-        steps = [self._step(row) for row in rows]
-        if writers_interleave(rows, steps):
+        self._steps = _Steps(key)
+        steps = [self._steps.of(row) for row in rows]
+        self._decision = _Decision(key, writers_interleave(rows, steps), said)
+        if self._decision.interleaved:
             self._source.warn(f"several writers share the step axis{self._where}: each further writer is a stream of its own")
-            self._order = _Writers()
+            self._order = Writers()
         for row, step in zip(rows, steps, strict=True):
             yield from self._order.take(row, step)
 
-    def _step(self, row: Row) -> int:
+    def _remember(self, row: Row, early: list[Row]) -> None:
+        early += copies([row])
+        if len(early) >= self._lookahead:
+            self._confirm(early)
+            self._early = None
+
+    def _confirm(self, early: list[Row]) -> None:
+        """Decide again on all rows so far, and compare."""
+        if len(early) == self._confirmed:
+            return
+        self._confirmed = len(early)
+        rows = copies(early)
+        key = step_key(rows)
+        said = all(row.step is not None for row in rows)
+        steps = _Steps(key)
+        now = _Decision(key, writers_interleave(rows, [steps.of(row) for row in rows]), said)
+        if not now.agrees(self._decision):
+            raise MisjudgedError(f"its first {len(early)} rows show another step axis{self._where} than the rows before them did")
+
+
+def copies(rows: list[Row]) -> list[Row]:
+    """The rows as they are; placing one takes the step out of its values."""
+    return [replace(row, values=dict(row.values)) for row in rows]
+
+
+class _Steps:
+    """The step of one row after the other: what the format says, else the value under `key`, else a count."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key
+        self._last: int | None = None
+
+    def of(self, row: Row) -> int:
         step = row.step
         if step is None and self._key is not None:
-            step = self._said(row, self._key)
+            step = _said(row, self._key)
         if step is None:
             if self._key is None and row.values:
                 step = 1 if self._last is None else self._last + 1
@@ -139,100 +223,14 @@ class _Axis:
         self._last = step if row.values or self._last is not None else None
         return step
 
-    def _said(self, row: Row, key: str) -> int | None:
-        """The step among the row's values; a row without the axis' key may use another name for the same thing."""
-        if key not in row.values and key in SAME_STEP:
-            key = next((other for other in SAME_STEP if other in row.values), key)
-        value = row.values.get(key)
-        if value is None or not math.isfinite(value) or abs(value) >= _LARGEST_STEP:
-            return None
-        if value == int(value):  # said by the step itself; anything else is kept as a metric
-            del row.values[key]
-        return int(value)
 
-
-def writers_interleave(rows: list[Row], steps: list[int]) -> bool:
-    """Whether steps fall or repeat so often, and by so little, that several writers must share the axis."""
-    seen: dict[str, list[int]] = {}
-    backwards: list[int] = []
-    ties = restarts = 0
-    for row, step in zip(rows, steps, strict=True):
-        if not row.values:
-            continue
-        before = seen.setdefault(_kind(row), [])
-        if before and step < before[-1]:
-            backwards.append(sum(earlier > step for earlier in before[-64:]))
-            restarts += step == before[0]
-        ties += bool(before) and step == before[-1]
-        before.append(step)
-    often = len(backwards) + ties >= max(4, 0.15 * len(steps))
-    if not often or not backwards:
-        return often
-    return median(backwards) <= 8 and restarts < 0.8 * len(backwards)
-
-
-def _kind(row: Row) -> str:
-    """What kind of record a row is: its first key tells a training step from an evaluation."""
-    return next(iter(row.values), "")
-
-
-class _Attempts:
-    """Steps that fall open a new attempt, unless the next row goes on as if nothing had happened.
-
-    Rows of another kind (told by their first key) may lag: an evaluation is often written late.
-    """
-
-    def __init__(self, source: Source, where: str) -> None:
-        self._source, self._where = source, where
-        self._attempt = 1
-        self._top = -_LARGEST_STEP
-        self._tops: dict[str, int] = {}
-        self._held: tuple[Row, int] | None = None
-
-    def take(self, row: Row, step: int) -> Iterator[Placed]:
-        if not row.values:
-            yield Placed(row, step, self._attempt, 1)
-            return
-        if self._held is not None:
-            held_row, held_step = self._held
-            self._held = None
-            if step <= self._top:
-                self._restart(held_step)
-            yield Placed(held_row, held_step, self._attempt, 1)
-        kind = _kind(row)
-        if step < self._tops.get(kind, step):
-            self._held = (row, step)
-            return
-        self._top = max(step, self._top)
-        self._tops[kind] = step
-        yield Placed(row, step, self._attempt, 1)
-
-    def _restart(self, step: int) -> None:
-        self._source.warn(
-            f"the step axis{self._where} runs back from {self._top} to {step}: read as a restart, attempt {self._attempt + 1}"
-        )
-        self._attempt += 1
-        self._top = step
-        self._tops = {}
-
-    def finish(self) -> Iterator[Placed]:
-        if self._held is not None:
-            yield Placed(*self._held, self._attempt, 1)
-            self._held = None
-
-
-class _Writers:
-    """The k-th row of the same keys at a step is the k-th writer's."""
-
-    def __init__(self) -> None:
-        self._seen: Counter[tuple[int, tuple[str, ...]]] = Counter()
-
-    def take(self, row: Row, step: int) -> Iterator[Placed]:
-        record = (step, tuple(row.values))
-        self._seen[record] += 1
-        if len(self._seen) > _REMEMBERED_STEPS:
-            del self._seen[next(iter(self._seen))]
-        yield Placed(row, step, 1, self._seen[record])
-
-    def finish(self) -> Iterator[Placed]:
-        return iter(())
+def _said(row: Row, key: str) -> int | None:
+    """The step among the row's values; a row without the axis' key may use another name for the same thing."""
+    if key not in row.values and key in SAME_STEP:
+        key = next((other for other in SAME_STEP if other in row.values), key)
+    value = row.values.get(key)
+    if value is None or not math.isfinite(value) or abs(value) >= LARGEST_STEP:
+        return None
+    if value == int(value):  # said by the step itself; anything else is kept as a metric
+        del row.values[key]
+    return int(value)

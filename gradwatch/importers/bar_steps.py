@@ -13,6 +13,7 @@ from collections import deque
 
 from gradwatch.importers.base import Row
 from gradwatch.importers.progress_bar import TrainingBar, parse_bar
+from gradwatch.importers.source import MisjudgedError
 
 MAX_HELD = 4096
 """Rows held back while no bar has been seen; after that the log is taken to have none."""
@@ -69,6 +70,8 @@ class BarSteps:
         self._clears = False
         self._stood: tuple[int, frozenset[str]] | None = None
         self._gave_up = False
+        self.early = 0
+        """Rows that were let go while no bar had been seen, and would else still be held."""
 
     def see_bar(self, segment: str) -> list[Row]:
         """A segment that may hold a bar; returns the rows that it settles."""
@@ -77,6 +80,8 @@ class BarSteps:
             return []
         generation, was_complete = self._bar.generation, self._bar.complete
         mark = self._bar.see_bar(bar)
+        if self.early and self._bar.step is not None:
+            raise MisjudgedError("its first rows were taken to have no progress bar, and now there is one")
         rows: list[Row] = []
         if self._bar.generation != generation:
             rows = self._release(early=False)
@@ -98,6 +103,16 @@ class BarSteps:
             return self._settle()
         self._gave_up = self._gave_up or self._bar.step is None
         return self._release(early=True)
+
+    def settle(self) -> list[Row]:
+        """The rows that are held only in case that a bar comes, while none has."""
+        if self._bar.step is not None or self._gave_up:
+            return []
+        rows = self._release(early=True)
+        self.early += len(rows)
+        if self.early > MAX_HELD:
+            self.early, self._gave_up = 0, True
+        return rows
 
     def finish(self) -> list[Row]:
         """The end of the log; returns the rows still held."""

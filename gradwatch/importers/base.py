@@ -38,6 +38,8 @@ class Importer(Protocol):
 
     format: str
     """The name that reports carry, such as `hf_trainer_state`."""
+    rewritten: bool
+    """Whether a program writes a file of this format anew each time, as it does a JSON document, instead of appending to it."""
 
     def recognises(self, head: bytes) -> bool:
         """Whether a file that begins with `head` (at most 256 KiB, cut anywhere) is of this format. Never raises."""

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gradwatch.importers.axis import Placed
+from gradwatch.importers.attempts import Placed
 from gradwatch.metrics import resolve
 from gradwatch.schema import FROM_NULL, Block, Series
 
@@ -69,6 +69,10 @@ class Blocks:
                 self._add(block, run, one)
                 if len(block) >= BLOCK_POINTS:
                     yield run, self._close(run)
+        yield from self.take()
+
+    def take(self) -> Iterator[tuple[str, Block]]:
+        """The points that still wait for their block to fill."""
         for run in list(self._open):
             if len(self._open[run]):
                 yield run, self._close(run)

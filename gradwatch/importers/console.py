@@ -13,9 +13,9 @@ from gradwatch.importers.bar_steps import BarSteps
 from gradwatch.importers.base import Row
 from gradwatch.importers.console_dict import DictReader
 from gradwatch.importers.console_pairs import PairsReader
-from gradwatch.importers.console_text import console_lines, looks_like_text
+from gradwatch.importers.console_text import CONTINUES, console_lines, is_notebook, is_stream_log, looks_like_text
 from gradwatch.importers.sb3_table import TableReader
-from gradwatch.importers.source import Source
+from gradwatch.importers.source import MisjudgedError, Source
 from gradwatch.importers.verl_console import VerlReader
 
 MAX_HELD_PAIRS = 1000
@@ -29,6 +29,7 @@ class Console:
     """The last resort for text. `Source.format` says, after reading, which form had the most rows."""
 
     format = PairsReader.format
+    rewritten = False
 
     def recognises(self, head: bytes) -> bool:
         """Whether the bytes are text."""
@@ -42,8 +43,21 @@ class Console:
                 yield from reading.segments(line)
             elif line:
                 yield from reading.segment(line, opens_line=True, returns=False)
+            elif source.idle:
+                yield from reading.settle()
+                source.format = reading.format()
         yield from reading.finish()
         source.format = reading.format()
+
+
+class Notebook(Console):
+    """What the cells of a notebook printed, in the notebook or in the log that its service keeps: console text within JSON."""
+
+    rewritten = True
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether the console's text lies within a notebook or such a log."""
+        return looks_like_text(head) and (is_notebook(head) or is_stream_log(head))
 
 
 class _Reading:
@@ -57,12 +71,13 @@ class _Reading:
         self._pairs = PairsReader()
         self._counts: Counter[str] = Counter()
         self._held_pairs: list[Row] = []
+        self._early_pairs = 0
         self._releases = False
 
     def segments(self, line: str) -> Iterator[Row]:
         """The segments that carriage returns make of a line."""
-        opens = True
-        for segment in line.split("\r"):
+        opens = not line.startswith(CONTINUES)
+        for segment in line.removeprefix(CONTINUES).split("\r"):
             if segment:
                 yield from self.segment(segment, opens, returns=True)
                 opens = False
@@ -94,6 +109,16 @@ class _Reading:
             self._count(TableReader.format, found)
             return rows + found
         return rows + self._pair_rows(segment)
+
+    def settle(self) -> list[Row]:
+        """What is held only in case that the form of the log is another than it looks so far."""
+        # Where dicts are not the only form, holding them back decides the order of the rows.
+        rows = self._bars.settle() if self._counts.keys() <= {DictReader.format} else []
+        if self._has_forms() or self._releases or not any(row.values for row in self._held_pairs):
+            return rows
+        held, self._held_pairs = self._held_pairs, []
+        self._early_pairs += len(held)
+        return rows + held
 
     def finish(self) -> list[Row]:
         """What is still held or open at the end of the file."""
@@ -130,7 +155,7 @@ class _Reading:
         if self._releases or not rows:
             return rows
         self._held_pairs += rows
-        if len(self._held_pairs) < MAX_HELD_PAIRS:
+        if self._early_pairs + len(self._held_pairs) < MAX_HELD_PAIRS:
             return []
         self._releases = True
         held, self._held_pairs = self._held_pairs, []
@@ -143,3 +168,5 @@ class _Reading:
         if rows:
             self._counts[form] += len(rows)
             self._held_pairs.clear()
+            if (self._early_pairs and not self._releases) or (self._bars.early and form != DictReader.format):
+                raise MisjudgedError(f"its first rows were taken for metrics before lines of form {form} came")

@@ -8,13 +8,16 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from gradwatch.importers.source import Source
 
 CURSOR_UP = "\x0b"
 """Stands for the escape that moves the cursor up a line: it tells a nested bar's clear from the outer bar's."""
+
+CONTINUES = "\x1c\r"
+"""Begins a piece that goes on with the line of the piece before: a file that grows is read within the line of its bar."""
 
 MAX_TEXT = 4 * 1024 * 1024
 """The longest piece of text without a line end that is kept; a console line has no business being longer."""
@@ -39,12 +42,22 @@ def looks_like_text(head: bytes) -> bool:
     return bool(sample) and b"\0\0" not in sample and controls <= len(sample) // 100
 
 
+def is_stream_log(head: bytes) -> bool:
+    """Whether a file is the log that a notebook service keeps of a run."""
+    return head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(_STREAM_HEAD)
+
+
+def is_notebook(head: bytes) -> bool:
+    """Whether a file is a notebook."""
+    return head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{") and b'"cells"' in head and b'"cell_type"' in head
+
+
 def console_lines(source: Source) -> Iterator[str]:
     """The cleaned lines without newline; one too long to hold is cut at a carriage return, or skipped and said."""
-    head = source.head().removeprefix(codecs.BOM_UTF8).lstrip()
-    if head.startswith(_STREAM_HEAD):
+    head = source.head()
+    if is_stream_log(head):
         blocks = _from_streams(_stream_records(source))
-    elif head.startswith(b"{") and b'"cells"' in head and b'"cell_type"' in head:
+    elif is_notebook(head):
         blocks = _from_streams(_notebook_outputs(source))
     else:
         blocks = _blocks(source)
@@ -68,6 +81,9 @@ def _blocks(source: Source) -> Iterator[str]:
     for chunk in source.text():
         text = kept + chunk
         cut = text.rfind("\n")
+        if cut < 0 and source.idle:
+            kept = yield from _drawn(text)
+            continue
         if cut < 0:
             cut = text.rfind("\r")
         if cut >= 0:
@@ -75,6 +91,16 @@ def _blocks(source: Source) -> Iterator[str]:
         kept = _bounded(text[cut + 1 :], source)
     if kept:
         yield kept
+
+
+def _drawn(text: str) -> Generator[str, None, str]:
+    """The part of an unfinished line that a carriage return ends, and an empty line; returns the rest."""
+    cut = text.rfind("\r")
+    if cut >= len(CONTINUES):
+        yield text[:cut]
+        text = CONTINUES + text[cut + 1 :]
+    yield ""
+    return text
 
 
 def _bounded(kept: str, source: Source) -> str:

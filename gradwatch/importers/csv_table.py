@@ -35,6 +35,7 @@ class CsvTable:
     """A header and rows of numbers; blanks are absent. A wandb UI export gives one row a run and line."""
 
     format = "csv"
+    rewritten = False
 
     def recognises(self, head: bytes) -> bool:
         """A line of names, and below it lines with as many cells, of which at least half are numbers or blank."""

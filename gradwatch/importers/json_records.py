@@ -28,6 +28,7 @@ class JsonList:
     """`[{"step": 1, "loss": 0.5}, …]`, or such lists under any key of an object, beside settings."""
 
     format = "json_list"
+    rewritten = True
 
     def recognises(self, head: bytes) -> bool:
         """A list of objects with a number in the first; not the recorded cells of a notebook."""
@@ -81,6 +82,7 @@ class JsonDictOfLists:
     """`{"loss": [0.5, 0.4, …], "reward": [1, 2, …]}`: a column a key; the place is the step unless a column is."""
 
     format = "json_dict_of_lists"
+    rewritten = True
 
     def recognises(self, head: bytes) -> bool:
         """An object of number lists that outnumber its plain numbers or are long, and no list of objects."""

@@ -36,6 +36,7 @@ class Jsonl:
     """`{"step": 1, "loss": 0.5}` a line; null is absent, nested keys are joined by '/'."""
 
     format = "jsonl"
+    rewritten = False
 
     def recognises(self, head: bytes) -> bool:
         """Most lines are JSON objects, and the file is no whole JSON document with its own importer."""
@@ -52,6 +53,7 @@ class VerlJsonl:
     """verl's file logger: `{"step": 1, "data": {"actor/grad_norm": 0.5}}`, where null stands for NaN or infinity."""
 
     format = "verl_jsonl"
+    rewritten = False
 
     def recognises(self, head: bytes) -> bool:
         """Most lines are JSON objects, and the first has just `step` and an object `data`."""

@@ -19,6 +19,7 @@ class MonitorCsv:
     """`#{"t_start": …, "env_id": …}`, then the columns r (return), l (length), t (seconds since the start)."""
 
     format = "monitor_csv"
+    rewritten = False
 
     def recognises(self, head: bytes) -> bool:
         """A first line that is a JSON object behind '#'."""

@@ -74,9 +74,9 @@ def find_logs(path: Path) -> list[Path]:
     for file in sorted(path.rglob("*")):
         if len(files) >= _MAX_FILES:
             raise UnreadableLogError(f"{path}: more than {_MAX_FILES:,} files here may be logs; name a folder further down")
-        if file.is_file() and _looks_like_log(file.relative_to(path)):
+        if file.is_file() and looks_like_log(file.relative_to(path)):
             files.append(file)
-    found = _newest_states(files)
+    found = newest_states(files)
     if not found:
         raise UnreadableLogError(f"{path}: no file in this folder looks like a training log; give the log's own path")
     return found
@@ -92,13 +92,14 @@ def _mode(path: Path) -> int:
         raise UnreadableLogError(f"{path}: cannot be reached ({reason}); check the path") from error
 
 
-def _looks_like_log(file: Path) -> bool:
+def looks_like_log(file: Path) -> bool:
+    """Whether the name of a file, as its path from the folder that is searched, is one that logs have."""
     if any(part.startswith(".") for part in file.parts):
         return False
     return file.suffix.lower() in _LOG_SUFFIXES or "tfevents" in file.name or not file.suffix
 
 
-def _newest_states(files: list[Path]) -> list[Path]:
+def newest_states(files: list[Path]) -> list[Path]:
     """Of `run/checkpoint-N/trainer_state.json` only the one with the largest N: it holds the others' history."""
     newest: dict[Path, tuple[int, Path]] = {}
     kept = []
@@ -112,6 +113,11 @@ def _newest_states(files: list[Path]) -> list[Path]:
     return sorted([*kept, *(file for _, file in newest.values())])
 
 
+def recognise(head: bytes) -> Importer | None:
+    """The importer for a file that begins with `head`, if any is."""
+    return next((importer for importer in IMPORTERS if importer.recognises(head)), None)
+
+
 def _recognise(path: Path, source: Source) -> Importer:
     try:
         head = source.head()
@@ -120,9 +126,9 @@ def _recognise(path: Path, source: Source) -> Importer:
         raise UnreadableLogError(f"{path}: cannot be read ({reason}); check that it exists and may be read") from error
     if not head.strip():
         raise UnreadableLogError(f"{path}: {_why_empty(path)}")
-    for importer in IMPORTERS:
-        if importer.recognises(head):
-            return importer
+    importer = recognise(head)
+    if importer is not None:
+        return importer
     raise UnreadableLogError(
         f"{path}: not a training log that gradwatch knows (it looks binary); give a console log, JSON, JSONL, CSV or TensorBoard "
         "events, and save text as UTF-8"

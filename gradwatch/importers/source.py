@@ -14,6 +14,10 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 MAX_WARNINGS = 50
 
 
+class MisjudgedError(Exception):
+    """What was made of a growing file's beginning is refuted by what came later: it is to be read again from its start."""
+
+
 class Source:
     """One file. Opening it may raise OSError; reading it holds at most one line or chunk in memory."""
 
@@ -22,6 +26,8 @@ class Source:
         self.warnings: list[str] = []
         self.format = ""
         """The form that was read, where an importer reads several and learns only while reading which one it is."""
+        self.idle = False
+        """Whether a file that still grows was read as far as it goes: what a reader holds back for a better answer may come out."""
         self._muted = 0
         self._progress = progress
 
@@ -65,6 +71,10 @@ class Source:
         """Report that so many bytes were read."""
         if self._progress is not None:
             self._progress(count)
+
+    def more(self) -> bool:
+        """Whether the file goes on behind its end: never, for one that is not followed."""
+        return False
 
     def chunks(self, size: int = 1 << 20) -> Iterator[bytes]:
         """The file's bytes in chunks, reporting progress."""

@@ -23,6 +23,7 @@ class TensorboardEvents:
     """One row a scalar, with its tag as `axis`, since each tag may count other steps than the rest."""
 
     format = "tfevents"
+    rewritten = False
 
     def recognises(self, head: bytes) -> bool:
         """A first record that names the file's version."""
@@ -58,7 +59,7 @@ class _Reader:
                 from tensorboard.util import tensor_util  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise UnreadableLogError(f"TensorBoard events need {error.name}: pip install 'gradwatch[server]'") from error
-        self.load: Callable[[str], Iterator[bytes]] = lambda path: RawEventFileLoader(path).Load()  # type: ignore[no-untyped-call]
+        self.open: Callable[[str], Any] = RawEventFileLoader
         self.parse: Callable[[bytes], Any] = Event.FromString
         self.parse_error: type[Exception] = DecodeError
         self._to_array: Callable[[Any], Any] = tensor_util.make_ndarray
@@ -83,15 +84,19 @@ class _Reader:
 def _records(source: Source, reader: _Reader) -> Iterator[bytes]:
     """The contents of the file's records; damage ends the reading, and is said."""
     with _plain_file(source) as path:
-        size = path.stat().st_size
+        loader = reader.open(str(path))
         passed = 0
         try:
-            for record in reader.load(str(path)):
-                passed += FRAME_BYTES + len(record)
-                source.advance(FRAME_BYTES + len(record))
-                yield record
+            while True:
+                for record in loader.Load():
+                    passed += FRAME_BYTES + len(record)
+                    source.advance(FRAME_BYTES + len(record))
+                    yield record
+                if not source.more():
+                    break
         except (MemoryError, OverflowError):  # a damaged length claims more than there is
             pass
+        size = path.stat().st_size
         if passed < size:
             source.warn(f"the file is cut or damaged at byte {passed:,} of {size:,}: what came before was read")
 

@@ -20,6 +20,7 @@ class TrainerState:
     """`{"log_history": [{"step": 1, "loss": 0.5}, …], "max_steps": 100, …}`; TRL writes null for an all-NaN metric."""
 
     format = "hf_trainer_state"
+    rewritten = True
 
     def recognises(self, head: bytes) -> bool:
         """An object with `log_history`, or one cut before it among the keys that the Trainer writes first."""

@@ -1,7 +1,7 @@
 """The records that cross between the parts of gradwatch."""
 
 from gradwatch.schema.findings import ROLLBACK, SEVERITIES, SKIP_STEP, STOP, Advice, Finding, StoredFinding
-from gradwatch.schema.points import FILTERED, FROM_NULL, NO_RANK, Block, Curve, Point, Selection, Series, Span
+from gradwatch.schema.points import FILTERED, FROM_NULL, NO_RANK, Block, Curve, Point, Selection, Series, Span, Trace
 from gradwatch.schema.runs import (
     FAILED,
     FINISHED,
@@ -46,4 +46,5 @@ __all__ = [
     "Series",
     "Span",
     "StoredFinding",
+    "Trace",
 ]

@@ -99,6 +99,14 @@ class Curve(NamedTuple):
     wall_times: list[float]
 
 
+class Trace(NamedTuple):
+    """One series as arrays, 16 bytes a step: the last write of each step, ascending by step."""
+
+    series: Series
+    steps: array[int]
+    values: array[float]
+
+
 class Span(NamedTuple):
     """A series that has points, and the lowest and highest step among them."""
 

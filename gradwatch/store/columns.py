@@ -5,23 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gradwatch.schema import Block, Curve, Point, Series
+from gradwatch.schema import Block, Curve, Point, Series, Trace
 
 Column = npt.NDArray[Any]
 Columns = dict[str, Column]
-
-
-class Trace(NamedTuple):
-    """One series as arrays, 16 bytes a step: the last write of each step, ascending by step."""
-
-    series: Series
-    steps: array[int]
-    values: array[float]
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
@@ -44,13 +36,13 @@ def last_step(block: Block) -> tuple[int, int | None]:
     return int(newest), int(steps[of_point == newest].max())
 
 
-def point_columns(block: Block, ids: Mapping[Series, int], after: int) -> Columns:
+def point_columns(block: Block, ids: Sequence[int | None], after: int) -> Columns:
     """A non-empty block as columns named as the points table's, numbered from `after` + 1, without copying a value.
 
     DuckDB reads a numpy NaN as NULL, so the value's bits ride along as integers over the same memory, to restore it.
     """
     value = _view(block.value)
-    series_ids = np.array([ids[series] for series in block.series], dtype=np.int32)
+    series_ids = np.array(ids, dtype=np.int32)
     return {
         "series_id": series_ids[_view(block.index)],
         "sequence": np.arange(after + 1, after + 1 + len(block), dtype=np.int64),
@@ -60,6 +52,20 @@ def point_columns(block: Block, ids: Mapping[Series, int], after: int) -> Column
         "value_bits": value.view(np.int64),
         "flags": _view(block.flags),
     }
+
+
+def no_columns() -> Columns:
+    """The columns of a block without points."""
+    kinds = {
+        "series_id": np.int32,
+        "sequence": np.int64,
+        "step": np.int64,
+        "wall_time": np.float64,
+        "value": np.float64,
+        "value_bits": np.int64,
+        "flags": np.uint8,
+    }
+    return {name: np.empty(0, kind) for name, kind in kinds.items()}
 
 
 def to_block(columns: Columns, series: Mapping[int, Series]) -> Block:

@@ -16,10 +16,20 @@ from threading import Lock
 import duckdb
 
 from gradwatch.errors import StoreError
-from gradwatch.schema import Block, Curve, Point, Sample, Selection, Series, Span
+from gradwatch.schema import Block, Curve, Point, Sample, Selection, Series, Span, Trace
 from gradwatch.store import point_queries
 from gradwatch.store.base import ALL, Append, Appended
-from gradwatch.store.columns import Columns, Trace, joined, last_step, point_columns, to_block, to_curves, to_points, to_trace
+from gradwatch.store.columns import (
+    Columns,
+    joined,
+    last_step,
+    no_columns,
+    point_columns,
+    to_block,
+    to_curves,
+    to_points,
+    to_trace,
+)
 from gradwatch.store.growth import Growth, Tail
 from gradwatch.store.samples import insert_samples, select_samples
 from gradwatch_migrations import points as migrations
@@ -71,6 +81,9 @@ class PointStore:
         self._writer = database.cursor()
         self._owner = Lock()
         self._tails: dict[str, Tail] = {}
+        # DuckDB looks into the dictionary at every statement; to register it anew would cost each append a millisecond.
+        self._block = no_columns()
+        self._writer.register("block", self._block)
         self._next_series_id = point_queries.last_series_id(self._writer) + 1
 
     def append(self, run: str, points: Block | Iterable[Block], samples: Sequence[Sample] = (), batch_id: str | None = None) -> int:
@@ -122,13 +135,15 @@ class PointStore:
 
     def _take(self, run: str, growth: Growth, block: Block) -> Columns:
         """Number the block's points, adding the series that the run has not had yet; the points are still to be inserted."""
-        fresh = {}
-        for series in growth.unknown(block.series):
-            fresh[series] = self._next_series_id
-            self._next_series_id += 1
-        point_queries.insert_series(self._writer, run, fresh)
-        growth.fresh.update(fresh)
-        columns = point_columns(block, growth.ids, growth.sequence) if block else {}
+        ids = growth.ids(block.series)
+        if None in ids:
+            unknown = dict.fromkeys(one for one, known in zip(block.series, ids, strict=True) if known is None)
+            fresh = {one: self._next_series_id + at for at, one in enumerate(unknown)}
+            self._next_series_id += len(fresh)
+            point_queries.insert_series(self._writer, run, fresh)
+            growth.fresh.update(fresh)
+            ids = growth.ids(block.series)
+        columns = point_columns(block, ids, growth.sequence) if block else {}
         growth.count(len(block), *last_step(block))
         return columns
 
@@ -140,12 +155,12 @@ class PointStore:
         filled = [part for part in parts if part]
         if not filled:
             return
-        self._writer.register("block", joined(filled))
+        self._block.update(joined(filled))
         try:
             self._writer.execute(point_queries.INSERT_POINTS)
         finally:
-            # DuckDB would otherwise hold on to the block's arrays, which then cannot grow.
-            self._writer.unregister("block")
+            # A block's arrays cannot grow as long as somebody holds on to them.
+            self._block.update(no_columns())
 
     def _insert_batches(self, rows: Sequence[tuple[object, ...]]) -> None:
         try:

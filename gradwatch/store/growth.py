@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradwatch.schema import Series
@@ -23,7 +22,6 @@ class Growth:
     def __init__(self, tail: Tail) -> None:
         self._known = tail.series
         self.fresh: dict[Series, int] = {}
-        self.ids: Mapping[Series, int] = ChainMap(self.fresh, tail.series)
         self.sequence = tail.sequence
         self.sample = tail.sample
         self.next_batch()
@@ -33,9 +31,11 @@ class Growth:
         self._attempt = 1
         self._last_step: int | None = None
 
-    def unknown(self, series: Iterable[Series]) -> list[Series]:
-        """Those that have no id yet, each once."""
-        return [one for one in dict.fromkeys(series) if one not in self.ids]
+    def ids(self, series: Sequence[Series]) -> list[int | None]:
+        """Their ids, None for one that has none yet."""
+        # Most batches have no new series, and map asks for all of them without running any code of ours.
+        found = list(map(self._known.get, series))
+        return [self._known.get(one, self.fresh.get(one)) for one in series] if None in found else found
 
     def count(self, points: int, attempt: int, last_step: int | None) -> None:
         """Points were added; `last_step` is the highest one of theirs in `attempt`."""

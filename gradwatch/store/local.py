@@ -23,9 +23,9 @@ from gradwatch.schema import (
     Series,
     Span,
     StoredFinding,
+    Trace,
 )
 from gradwatch.store.base import ALL, Append, Appended, WatchState
-from gradwatch.store.columns import Trace
 from gradwatch.store.duckdb import PointStore, connect
 from gradwatch.store.export import export_points
 from gradwatch.store.metadata import Metadata, open_metadata
@@ -172,7 +172,7 @@ class LocalStore:
     def export(self, run: str, path: Path) -> int:
         """Write the run's points to a .parquet or .csv file, atomically; return their number."""
         self._require(run)
-        return export_points(self._points, run, path)
+        return export_points((block for _, block in self._points.replay(run)), path)
 
     def checkpoint(self) -> None:
         """Move the point store's log into its file, which stalls appends for a moment."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from gradwatch.checkpoints.selection import Measured, best_step, smoothed
+from gradwatch.checkpoints.rating import Measured, smoothed
+from gradwatch.checkpoints.selection import best_step
 from gradwatch.schema import Series
 
 NAN = math.nan

@@ -130,8 +130,8 @@ def test_a_few_steps_can_be_trained(tmp_path: Path) -> None:
     assert [row["step"] for row in rows(log)] == [1, 2, 3, 4, 5]
 
 
-def test_the_demo_says_both_verdicts_and_ends() -> None:
-    shown = run("demo.py", "--exit")
+def test_the_logs_demo_says_both_verdicts_and_ends() -> None:
+    shown = run("diagnose_logs.py", "--exit")
     healthy, sick = shown.index("healthy: no problem found"), shown.index("sick: ")
     assert healthy < sick
     assert "best step 230" in shown
@@ -139,19 +139,19 @@ def test_the_demo_says_both_verdicts_and_ends() -> None:
     assert "make test" in shown
 
 
-def test_the_demo_ends_by_itself_without_a_terminal() -> None:
-    assert "empty to end" not in run("demo.py")
+def test_the_logs_demo_ends_by_itself_without_a_terminal() -> None:
+    assert "empty to end" not in run("diagnose_logs.py")
 
 
-def test_the_demo_says_so_where_the_public_logs_are_not_there(tmp_path: Path) -> None:
+def test_the_logs_demo_says_so_where_the_public_logs_are_not_there(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES, tmp_path / "checkout" / "examples")
-    assert "../shared/corpus does not lie beside" in run("demo.py", "--exit", folder=tmp_path / "checkout" / "examples")
+    assert "../shared/corpus does not lie beside" in run("diagnose_logs.py", "--exit", folder=tmp_path / "checkout" / "examples")
 
 
-def test_the_demo_asks_a_terminal_for_a_log_until_the_line_is_empty() -> None:
+def test_the_logs_demo_asks_a_terminal_for_a_log_until_the_line_is_empty() -> None:
     """A wrong path is answered with a message, a log with its diagnosis."""
     mine, ours = os.openpty()
-    command = [sys.executable, str(EXAMPLES / "demo.py")]
+    command = [sys.executable, str(EXAMPLES / "diagnose_logs.py")]
     with subprocess.Popen(command, stdin=ours, stdout=ours, stderr=ours, env={**os.environ, "COLUMNS": "100"}) as demo:
         os.close(ours)
         shown = ""
@@ -163,6 +163,15 @@ def test_the_demo_asks_a_terminal_for_a_log_until_the_line_is_empty() -> None:
     os.close(mine)
     assert "no/such.log: " in shown
     assert shown.count("healthy: no problem found") == 2
+
+
+def test_the_live_demo_finds_what_was_injected_at_its_very_steps() -> None:
+    """Its training runs in another process and logs over HTTP; the page and /metrics are served meanwhile."""
+    shown = run("demo.py", "--exit")
+    assert "The page of this run: http://127.0.0.1:" in shown
+    assert shown.count("found at that very step") == 2
+    assert "the run finished at step 300" in shown
+    assert 'gradwatch_findings_total{kind="nonfinite",project="demo",role="solver"' in shown
 
 
 def said_until(end: str, terminal: int) -> str:

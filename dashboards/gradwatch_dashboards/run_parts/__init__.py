@@ -1,0 +1,1 @@
+"""The parts of a run's page: each has what it shows (`…_info`, pure) and how it is shown."""

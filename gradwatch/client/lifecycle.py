@@ -1,0 +1,126 @@
+"""Ends of a process that nobody announced: exit, an uncaught exception, Ctrl-C, SIGTERM; and forks."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Protocol
+
+from gradwatch.client.identity import parent_pid
+from gradwatch.schema import FAILED, INTERRUPTED
+
+
+class Ending(Protocol):
+    """A run, as far as the end of its process goes."""
+
+    def mark(self, status: str, message: str) -> None:
+        """The process is about to end as `status`."""
+
+    def finish(self, status: str = ...) -> None:
+        """End the process's part."""
+
+    def after_fork(self) -> None:
+        """Go on as a forked child."""
+
+
+class _State:
+    """What is installed in this process."""
+
+    def __init__(self) -> None:
+        self.runs: list[Any] = []
+        self.newest: Any = None
+        self.kept: list[object] = []
+        self.is_installed = False
+        self.finalized_in = 0
+        self.next_hook: Any = None
+        self.next_handler: Any = None
+
+
+_STATE = _State()
+
+
+def remember(run: Ending) -> None:
+    """The run is active in this process: its end is ours to see."""
+    _STATE.runs.append(run)
+    _STATE.newest = run
+    if not _STATE.is_installed:
+        _STATE.is_installed = True
+        atexit.register(_finish_all)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_after_fork)
+        _STATE.next_hook, sys.excepthook = sys.excepthook, _on_exception
+    _install_handler()
+
+
+def forget(run: Ending) -> None:
+    """The run has ended in this process."""
+    if run in _STATE.runs:
+        _STATE.runs.remove(run)
+
+
+def active() -> list[Any]:
+    """The active runs of this process, the newest last."""
+    return list(_STATE.runs)
+
+
+def newest() -> Any:
+    """The newest active run, else the one that was opened last; None before the first."""
+    return _STATE.runs[-1] if _STATE.runs else _STATE.newest
+
+
+def keep_forever(inherited: object) -> None:
+    """Keep what a forked child inherited from being destroyed there: its sockets are the parent's."""
+    _STATE.kept.append(inherited)
+
+
+def watch_exit() -> None:
+    """In a child of multiprocessing, which skips `atexit`, have its own finalizers end the runs."""
+    if parent_pid() is not None and _STATE.finalized_in != os.getpid():
+        from multiprocessing import util  # noqa: PLC0415 - loaded already in such a child
+
+        _STATE.finalized_in = os.getpid()
+        util.Finalize(None, _finish_all, exitpriority=100)
+
+
+def _finish_all() -> None:
+    for run in active():
+        run.finish()
+
+
+def _after_fork() -> None:
+    for run in active():
+        run.after_fork()
+
+
+def _on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else FAILED
+    for run in active():
+        run.mark(status, f"{kind.__name__}: {error}")
+    _STATE.next_hook(kind, error, trace)
+
+
+def _install_handler() -> None:
+    """Handle SIGTERM unless somebody ignores it, or handles it outside of Python."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    present = signal.getsignal(signal.SIGTERM)
+    if present is not _on_term and (present is signal.SIG_DFL or callable(present)):
+        _STATE.next_handler = present
+        signal.signal(signal.SIGTERM, _on_term)
+
+
+def _on_term(number: int, frame: FrameType | None) -> None:
+    """Log the end, then do what would have been done without us: another handler's work, or the default death."""
+    for run in active():
+        run.mark(INTERRUPTED, "SIGTERM")
+    if callable(_STATE.next_handler):
+        _STATE.next_handler(number, frame)
+        return
+    for run in active():
+        run.finish(INTERRUPTED)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,1 @@
+"""Where runs are reported to: one package a system."""

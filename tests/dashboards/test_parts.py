@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dash import html
+
+from gradwatch.schema import Attempt, BestStep, Checkpoint, Finding, RunInfo, RunState, Sample, StoredFinding
+from gradwatch_dashboards.focus import focus
+from gradwatch_dashboards.pages.runs import runs_table
+from gradwatch_dashboards.palette import role_inks
+from gradwatch_dashboards.parts import LONG_TEXT, long_text
+from gradwatch_dashboards.run_parts.checkpoints import checkpoints_info, checkpoints_table
+from gradwatch_dashboards.run_parts.findings import MAX_FINDINGS, findings_info, findings_list
+from gradwatch_dashboards.run_parts.head import head, head_info
+from gradwatch_dashboards.run_parts.samples import samples_info, samples_table
+from gradwatch_dashboards.view import View
+
+ROLES = {"planner": {}, "searcher": {}}
+INKS = role_inks(ROLES, [])
+STATE = RunState(info=RunInfo("r1", "dr-mas", roles=ROLES), attempt=2, last_step=300)
+
+
+def stored(at: int, role: str = "searcher", severity: str = "critical", **about: Any) -> StoredFinding:
+    life = {key: about.pop(key) for key in ("status", "false_alarm") if key in about}
+    found = Finding(
+        kind="norm_spike",
+        detector="norm_spike",
+        severity=severity,
+        metric="grad_norm",
+        role=role,
+        start_step=at,
+        end_step=at,
+        attempt=2,
+        message="m",
+        suggestion="s",
+        **about,
+    )
+    return StoredFinding(id=f"{role}{at}", run="r1", finding=found, **life)
+
+
+def text(component: Any) -> str:
+    """What a reader would read of a component."""
+    if component is None:
+        return ""
+    if isinstance(component, list | tuple):
+        return "".join(map(text, component))
+    return text(component.children) if hasattr(component, "children") else str(component)
+
+
+def head_of(findings: list[StoredFinding], state: RunState = STATE) -> str:
+    looked = focus(View(), 2, [], findings)
+    return text(head(head_info(state, [Attempt(run="r1", number=2)], looked, findings, INKS, View())))
+
+
+def test_the_earliest_finding_names_who_broke_first_whatever_its_severity() -> None:
+    said = head_of([stored(220), stored(180, "planner", "warning"), stored(10, "planner", "info")])
+    assert "planner broke first: norm spike in grad_norm, since step 180" in said
+
+
+def test_a_false_alarm_and_another_attempts_finding_accuse_nobody() -> None:
+    assert "No problem found so far." in head_of([stored(5, false_alarm=True)])
+    assert "No problem found." in head_of([], RunState(info=STATE.info, attempt=2, status="finished"))
+
+
+def test_every_role_stands_with_its_gravest_finding() -> None:
+    said = head_of([stored(180, "searcher", "warning"), stored(220), stored(221)])
+    assert "planner ✓ healthy" in said
+    assert "searcher ◆ critical norm spike, step 220 +2" in said
+
+
+def test_findings_that_go_on_stand_before_those_that_are_over_the_gravest_first() -> None:
+    found = [stored(1, status="resolved", closed=True), stored(9, severity="warning"), stored(7), stored(5)]
+    assert [one.finding.start_step for one in findings_info("r1", View(), 2, found, INKS).found] == [5, 7, 9, 1]
+
+
+def test_hundreds_of_findings_are_a_list_and_a_count() -> None:
+    found = [stored(at) for at in range(MAX_FINDINGS + 7)]
+    assert "7 milder or later ones are not shown" in text(findings_list(findings_info("r1", View(), 2, found, INKS)))
+
+
+def test_the_last_checkpoint_at_or_before_the_best_step_is_marked() -> None:
+    kept = [Checkpoint(step=step, uri=f"out/{step}", attempt=2) for step in (100, 150, 200)]
+    info = checkpoints_info([*kept, Checkpoint(step=160, uri="old", attempt=1)], BestStep(170, "eval/accuracy", 0.5, "why"), 2)
+    assert (info.before, [one.step for one in info.checkpoints]) == (150, [200, 150, 100])
+    assert "150★ last before the best step" in text(checkpoints_table(info))
+    assert "Best step 170: eval/accuracy = 0.5; why" in text(checkpoints_table(info))
+
+
+def test_a_sample_is_its_text_and_what_it_earned() -> None:
+    one = Sample(5, "searcher", "searcher-1", 2, "q7", "<b>why</b>", "because", {"correct": 1.0}, -0.25, 10, None, False)
+    said = text(samples_table(samples_info("r1", View(), (5, "searcher"), [1, 5, 9], [one], INKS)))
+    for part in ("searcher-1", "turn 2", "group q7", "<b>why</b>", "because", "correct 1", "-0.25", "10 → –", "✖ invalid"):
+        assert part in said
+    assert "← step 1" in said
+    assert "step 9 →" in said
+
+
+def test_no_component_that_reads_markup_ever_holds_a_sample() -> None:
+    one = Sample(5, "searcher", prompt="<img src=x>", output="# title\n" * 200)
+    table = samples_table(samples_info("r1", View(), (5, None), [5], [one], INKS))
+    types = json.dumps([part.to_plotly_json() for part in table], default=lambda part: part.to_plotly_json())
+    assert not {"Markdown", "DangerouslySetInnerHTML", "Iframe"} & {word.strip('"') for word in types.split()}
+
+
+def test_a_long_text_is_shown_in_part_with_the_whole_behind_it() -> None:
+    long = long_text("x" * (LONG_TEXT + 1), "output")
+    assert isinstance(long, html.Details)
+    assert "show all 401 characters of the output" in text(long)
+    assert isinstance(long_text("x" * LONG_TEXT, "output"), html.Pre)
+
+
+def test_no_runs_is_three_lines_to_the_first_one() -> None:
+    said = text(runs_table([]))
+    assert "gradwatch.init" in said
+    assert "gradwatch import" in said
+
+
+def test_a_run_is_a_row_with_health_as_word_and_shape() -> None:
+    state = RunState(info=RunInfo("a/b", "dr-mas", "search"), last_step=1234, findings={"warning": 2}, resolved={"critical": 1})
+    said = text(runs_table([state]))
+    for part in ("dr-mas", "◆ critical", "2 warning, 1 critical over", "▶ running", "1,234", "search"):
+        assert part in said

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from gradwatch.errors import SettingsError
 
@@ -31,9 +31,16 @@ class Setting(NamedTuple):
 
 def _url(text: str) -> str:
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
         raise ValueError("an address such as http://127.0.0.1:8420")
     return text.rstrip("/")
+
+
+def _has_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:  # no number, or one above 65535
+        return False
 
 
 def _mode(text: str) -> str:
@@ -70,6 +77,7 @@ SETTINGS = (
     Setting("data", "GRADWATCH_DATA", DEFAULT_DATA, _path, "folder of the store, of a collector and of mode inprocess"),
     Setting("queue_points", "GRADWATCH_QUEUE_POINTS", 1_000_000, _count, "values that may wait in memory; then the oldest drop"),
     Setting("spool_mb", "GRADWATCH_SPOOL_MB", 2048, _count, "megabytes that may wait on disk; then the oldest drop"),
+    Setting("end_seconds", "GRADWATCH_END_SECONDS", 1800.0, _positive, "a followed log that is idle for so many seconds has ended"),
     Setting("flush_seconds", "GRADWATCH_FLUSH_SECONDS", 10.0, _positive, "seconds that a process's end may wait for the collector"),
 )
 
@@ -88,6 +96,7 @@ class Settings:
     data: Path
     queue_points: int
     spool_mb: int
+    end_seconds: float
     flush_seconds: float
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from gradwatch.detectors.norm_spike import NormSpike
 from gradwatch.schema import Block, Finding, RunInfo, Series
 from gradwatch.store import open_store
 from gradwatch.store.local import LocalStore
-from gradwatch.watcher import Watcher
+from gradwatch.watcher import Detecting, Watcher
 
 NORM = Series("grad_norm", "grad_norm")
 REWARD = Series("reward", "reward")
@@ -101,7 +101,7 @@ def test_nothing_is_judged_twice(store: LocalStore) -> None:
 
 def test_only_the_detectors_asked_for_run(store: LocalStore) -> None:
     store.append("r1", curve(NORM, NORMS))
-    Watcher(store, "r1", detectors=(NormSpike(),)).catch_up()
+    Watcher(store, "r1", Detecting((NormSpike(),))).catch_up()
     assert {one.kind for one in found(store)} == {"norm_spike"}
 
 

@@ -12,24 +12,24 @@ from gradwatch.client.query import Query
 from gradwatch_dashboards.live import browser_callback
 from gradwatch_dashboards.pages import PAGES, Page
 from gradwatch_dashboards.parts import aria, link
-from gradwatch_dashboards.reader import Best, Reader
+from gradwatch_dashboards.reader import Choose, Reader
 from gradwatch_dashboards.server import page_server, serve_pages
 
 
-def mount(app: FastAPI, query: Query, best: Best | None = None) -> None:
-    """Serve the pages at `/` of `app`, with what `query` can tell; `best` picks a run's step worth keeping.
+def mount(app: FastAPI, query: Query, choose: Choose | None = None) -> None:
+    """Serve the pages at `/` of `app`, with what `query` can tell; `choose` picks what is worth keeping of a run.
 
     To be called last: everything that no earlier route of `app` answers is the pages' from then on, and what is no page is a 404.
-    `query` and `best` are called in threads.
+    `query` and `choose` are called in threads.
     """
-    app.mount("/", serve_pages(pages_of(query, best), [page.path for page in PAGES]), name="pages")
+    app.mount("/", serve_pages(pages_of(query, choose), [page.path for page in PAGES]), name="pages")
 
 
-def pages_of(query: Query, best: Best | None = None) -> Dash:
+def pages_of(query: Query, choose: Choose | None = None) -> Dash:
     """The Dash application of all pages."""
     dash = page_server(__package__ or "gradwatch_dashboards")
     dash.layout = _shell()
-    reader = Reader(query, best)
+    reader = Reader(query, choose)
     _register_shell(dash, reader)
     for page in PAGES:
         page.register(dash, reader)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gradwatch.metrics import metric
@@ -38,13 +38,17 @@ class Chart(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Charts that belong together. `charts` are those that are drawn, `more` counts those beyond."""
+    """Charts that belong together. `charts` are those that are drawn, `more` counts those beyond.
+
+    `by_role` says whether one of them has a line of a single role.
+    """
 
     key: str
     title: str
     charts: tuple[Chart, ...]
     more: int = 0
     opened: bool = True
+    by_role: bool = False
 
 
 def _names(*groups: Sequence[object]) -> frozenset[str]:
@@ -100,15 +104,17 @@ def meaning(chart: Chart) -> str:
 
 def sections(spans: Iterable[Span], findings: Iterable[Finding], words: str, flipped: Sequence[str]) -> list[Section]:
     """The charts of a run by section, those with findings first; only the ones whose name holds all of `words`."""
-    charts = dict.fromkeys(chart_of(one.series) for one in spans)
-    wanted = sorted((one for one in charts if _named(one, words)), key=_order)
-    found = [one for one in dict.fromkeys(place(finding, charts) for finding in findings) if one in wanted]
+    charts: dict[Chart, bool] = {}
+    for one in spans:
+        charts[chart_of(one.series)] = charts.get(chart_of(one.series), False) or bool(one.series.role)
+    wanted = sorted((chart for chart in charts if _named(chart, words)), key=_order)
+    found = [chart for chart in dict.fromkeys(place(finding, charts) for finding in findings) if chart in wanted]
     held: dict[str, list[Chart]] = {key: [] for key in SECTIONS}
     held[FOUND] = found
-    for one in wanted:
-        if one not in found:
-            held[_section(one)].append(one)
-    return [_cut(key, some, _is_open(key, some, words) != (key in flipped)) for key, some in held.items() if some]
+    for chart in wanted:
+        if chart not in found:
+            held[_section(chart)].append(chart)
+    return [_cut(key, some, _is_open(key, some, words) != (key in flipped), charts) for key, some in held.items() if some]
 
 
 def place(finding: Finding, charts: Iterable[Chart]) -> Chart:
@@ -124,8 +130,9 @@ def _is_open(key: str, charts: Sequence[Chart], words: str) -> bool:
     return key in _OPEN or bool(words) or (key == OTHER and len(charts) <= FEW)
 
 
-def _cut(key: str, charts: Sequence[Chart], opened: bool) -> Section:
-    return Section(key, _TITLES[key], tuple(charts[:MAX_CHARTS]), max(0, len(charts) - MAX_CHARTS), opened)
+def _cut(key: str, charts: Sequence[Chart], opened: bool, by_role: Mapping[Chart, bool]) -> Section:
+    drawn = tuple(charts[:MAX_CHARTS])
+    return Section(key, _TITLES[key], drawn, len(charts) - len(drawn), opened, any(by_role[one] for one in drawn))
 
 
 def _named(chart: Chart, words: str) -> bool:

@@ -14,7 +14,7 @@ from gradwatch_dashboards.palette import SEVERITY_SHAPES, Ink
 Child = Any
 """What Dash takes as a child: a component, a text, a number, or a list of them."""
 
-STATUS_SHAPES = {"running": "▶", "finished": "■", "interrupted": "⏸", "failed": "✖"}
+STATUS_SHAPES = {"running": "▶", "finished": "■", "interrupted": "‖", "failed": "✖"}
 NONFINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 LONG_TEXT = 400
 
@@ -94,4 +94,6 @@ def findings_count(state: RunState) -> Child:
     names = ("critical", "warning", "info")
     said = [f"{count:,} {name}" for name in names if (count := state.findings.get(name))]
     over = [f"{count:,} {name} over" for name in names if (count := state.resolved.get(name))]
-    return [", ".join(said), html.Span((", " if said else "") + ", ".join(over), className="faint")] if over or said else "none"
+    if not over:
+        return ", ".join(said) or "none"
+    return [", ".join(said), html.Span((", " if said else "") + ", ".join(over), className="faint")]

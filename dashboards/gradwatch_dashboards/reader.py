@@ -12,17 +12,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from gradwatch.checkpoints.selection import Pick
 from gradwatch.client.query import Query
-from gradwatch.schema import Attempt, BestStep, Checkpoint, Curve, RunState, Sample, Selection, Span, StoredFinding
+from gradwatch.schema import Attempt, Checkpoint, Curve, RunState, Sample, Selection, Span, StoredFinding
 
 FRESH = 0.2
 KEPT = 64
-LISTED = 2000
 """Samples that are looked through for the steps that have some."""
 
 T = TypeVar("T")
 
-Best = Callable[[str], BestStep | None]
+Choose = Callable[[str], Pick]
 
 
 class _Answer(NamedTuple):
@@ -63,9 +63,9 @@ class Reader:
     What is asked with a `RunState` is as new as that state, or newer.
     """
 
-    def __init__(self, query: Query, best: Best | None = None) -> None:
+    def __init__(self, query: Query, choose: Choose | None = None) -> None:
         self._query = query
-        self._best = best
+        self._choose = choose
         self.shared = Shared()
 
     async def states(self) -> list[RunState]:
@@ -102,25 +102,21 @@ class Reader:
         return await self.shared.get(question, moved(state), lambda: self._query.samples(run, step, role, limit))
 
     async def sampled_steps(self, state: RunState, role: str | None) -> list[int]:
-        """Steps that have samples, of the first so many samples; as new as the state within a hundredth."""
+        """The steps that have samples, of a role (None: of any)."""
         run = state.info.id
-
-        def read() -> list[int]:
-            return sorted({one.step for one in self._query.samples(run, None, role, LISTED)})
-
-        return await self.shared.get(("sampled steps", run, role), _hundredth(state), read)
+        return await self.shared.get(("sampled steps", run, role), moved(state), lambda: self._query.sample_steps(run, role))
 
     async def checkpoints(self, state: RunState) -> list[Checkpoint]:
         """The run's checkpoints by attempt and step."""
         run = state.info.id
         return await self.shared.get(("checkpoints", run), moved(state), lambda: self._query.checkpoints(run))
 
-    async def best(self, state: RunState) -> BestStep | None:
-        """The step worth keeping, None where nothing says so or nobody was named who could."""
-        run, best = state.info.id, self._best
-        if best is None:
-            return None
-        return await self.shared.get(("best", run), _hundredth(state), lambda: best(run))
+    async def pick(self, state: RunState) -> Pick:
+        """What is worth keeping, nothing where nobody was named who could say; as new as the state within a hundredth."""
+        run, choose = state.info.id, self._choose
+        if choose is None:
+            return Pick(None, None, None)
+        return await self.shared.get(("pick", run), _hundredth(state), lambda: choose(run))
 
 
 def moved(state: RunState) -> tuple[int, float]:

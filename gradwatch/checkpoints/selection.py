@@ -6,9 +6,9 @@ import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from gradwatch.checkpoints.rating import Measured, Rated
+from gradwatch.checkpoints.rating import Kept, Measured, Rated, best_checkpoint
 from gradwatch.errors import GradwatchError
-from gradwatch.schema import BestStep, Series, Span
+from gradwatch.schema import BestStep, Checkpoint, Series, Span
 
 HELD_OUT = tuple("score reward accuracy success_rate pass_rate f1 map bleu rouge wer cer error perplexity loss".split())
 """Held-out metrics in the order in which they are preferred: what the task is judged by comes before the loss."""
@@ -30,6 +30,13 @@ class Keeper(Protocol):
         """The wanted series as (series, steps, values), one by one."""
 
 
+class Saver(Keeper, Protocol):
+    """A keeper that knows what was saved as well."""
+
+    def checkpoints(self, run: str) -> list[Checkpoint]:
+        """The run's checkpoints."""
+
+
 class Wish(NamedTuple):
     """What a user asks for instead of the metric that speaks best: a metric's name or key, and which direction is better."""
 
@@ -38,6 +45,23 @@ class Wish(NamedTuple):
 
 
 NO_WISH = Wish()
+
+
+class Pick(NamedTuple):
+    """What is worth keeping of a run: a step, and of what was saved the checkpoints of one step; None where nothing tells."""
+
+    best: BestStep | None
+    kept: Kept | None
+    rated: Rated | None
+
+
+def pick_of_run(saver: Saver, run: str, wish: Wish = NO_WISH) -> Pick:
+    """The best step of a run's newest attempt, and the best that was saved. GradwatchError where it has no such metric."""
+    rated = rate(judged_curves(saver, run, wish), wish)
+    if rated is None:
+        return Pick(None, None, None)
+    best = rated.best()
+    return Pick(best, None if best is None else best_checkpoint(rated, saver.checkpoints(run)), rated)
 
 
 def best_of_run(keeper: Keeper, run: str, wish: Wish = NO_WISH) -> BestStep | None:

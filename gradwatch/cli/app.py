@@ -15,7 +15,7 @@ from rich.console import Console
 from gradwatch import __version__
 from gradwatch.cli.best import best_command
 from gradwatch.cli.follow import follow_command
-from gradwatch.cli.ingest import ingested, storable
+from gradwatch.cli.ingest import ingested
 from gradwatch.cli.kept import export_command, findings_command, runs_command
 from gradwatch.cli.options import Format, FormatOption
 from gradwatch.cli.progress import reading
@@ -25,8 +25,9 @@ from gradwatch.cli.sync import sync_command
 from gradwatch.cli.text import show, tamed
 from gradwatch.cli.up import up_command
 from gradwatch.errors import GradwatchError, UnreadableLogError
+from gradwatch.importers.names import storable
 from gradwatch.importers.reader import find_logs
-from gradwatch.settings import DEFAULT_DATA
+from gradwatch.settings import load_settings
 
 HEALTHY, FINDINGS, UNREADABLE = 0, 1, 2
 SHOWN_ERRORS = 3
@@ -64,7 +65,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="print the vers
 
 @app.command("diagnose")
 def diagnose_command(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="logs, or folders to search for logs")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="logs, or folders to search for logs")],
     format: FormatOption = Format.text,
     out: Annotated[Path | None, typer.Option("--out", help="write the report to this file")] = None,
 ) -> None:
@@ -133,20 +134,25 @@ def _save(out: Path, text: str) -> None:
 
 @app.command("import")
 def import_command(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="logs, or folders to search for logs")],
-    project: Annotated[str, typer.Option("--project", help="the project that the runs belong to")] = "default",
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="logs, or folders to search for logs")],
+    project: Annotated[str | None, typer.Option("--project", help="the project of the runs (GRADWATCH_PROJECT)")] = None,
     run: Annotated[str | None, typer.Option("--run", help="the run's name, where the paths hold one run")] = None,
-    data: Annotated[Path, typer.Option("--data", envvar="GRADWATCH_DATA", help="folder of the store")] = DEFAULT_DATA,
+    data: Annotated[Path | None, typer.Option("--data", help="folder of the store (GRADWATCH_DATA)")] = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Keep training logs in the store, diagnosed. A file that was imported before is recognised by its content.
 
     What can be read is imported; exit code 2 where a log could not be read.
     """
+    settings = load_settings(project=project, data=data)
     told: list[dict[str, Any]] = []
 
     def read(file: Path) -> None:
-        with reading(file) as progress, ingested(file, storable(project), progress) as done, opened(data) as store:
+        with (
+            reading(file) as progress,
+            ingested(file, storable(settings.project), progress) as done,
+            opened(settings.data) as store,
+        ):
             told.extend(import_runs(done, store, None if run is None else storable(run)))
 
     errors: list[GradwatchError] = []
@@ -154,9 +160,7 @@ def import_command(
         for path in paths:
             errors += _read_logs(path, read)
     except GradwatchError as trouble:  # of the store, which concerns the files that follow as well
-        errors.append(trouble)
-        if "open in another process" in str(trouble):
-            errors.append(GradwatchError("while a collector has the store, `gradwatch follow PATH` sends a log to it"))
+        errors.append(_with_a_way_out(trouble))
     for error in errors:
         _complain(error)
     if format is Format.json:
@@ -167,6 +171,12 @@ def import_command(
         typer.echo(tamed(line))
     if errors:
         raise typer.Exit(UNREADABLE)
+
+
+def _with_a_way_out(trouble: GradwatchError) -> GradwatchError:
+    if "open in another process" not in str(trouble):
+        return trouble
+    return GradwatchError(f"{trouble}; a collector that has it takes the log from `gradwatch follow PATH`")
 
 
 app.command("runs")(runs_command)

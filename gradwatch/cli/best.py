@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -14,14 +14,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gradwatch.checkpoints.copying import copy_checkpoint
-from gradwatch.checkpoints.rating import Kept, Rated, best_checkpoint
-from gradwatch.checkpoints.selection import Wish, judged_curves, rate
-from gradwatch.cli.asking import Asked, asked, find_run
+from gradwatch.checkpoints.selection import Pick, Wish, pick_of_run
+from gradwatch.cli.asking import asked, find_run
 from gradwatch.cli.options import DataOption, Format, FormatOption, RunArgument
 from gradwatch.cli.sparkline import sparkline
 from gradwatch.cli.text import tamed
 from gradwatch.errors import GradwatchError
-from gradwatch.schema import BestStep, RunInfo
+from gradwatch.schema import RunInfo
 
 
 class Mode(StrEnum):
@@ -29,15 +28,6 @@ class Mode(StrEnum):
 
     max = "max"
     min = "min"
-
-
-class Pick(NamedTuple):
-    """What is worth keeping of a run: a step, and of what was saved the checkpoints of one step."""
-
-    run: RunInfo
-    rated: Rated | None
-    best: BestStep | None
-    kept: Kept | None
 
 
 def best_command(
@@ -51,36 +41,29 @@ def best_command(
 ) -> None:
     """Say which step of a run is worth keeping and why. Exit code 1 where nothing tells a better step from a worse one."""
     with asked(data) as query:
-        pick = _pick(query, run, Wish(metric, mode))
-        saved = query.checkpoints(pick.run.id) if explain else []
-    copies = _copies(pick, copy_to) if copy_to is not None else []
+        info = find_run(query, run).info
+        pick = pick_of_run(query, info.id, Wish(metric, mode))
+        saved = query.checkpoints(info.id) if explain else []
+    copies = _copies(info, pick, copy_to) if copy_to is not None and pick.best is not None else []
     if format is Format.json:
-        typer.echo(json.dumps(_as_json(pick, copies), allow_nan=False))
+        typer.echo(json.dumps(_as_json(info, pick, copies), allow_nan=False))
     else:
-        _show(Console(highlight=False), pick, copies)
+        _show(Console(highlight=False), info, pick, copies)
         if explain and pick.rated is not None:
             _explain(Console(highlight=False), pick, sorted({one.step for one in saved}))
     if pick.best is None:
         raise typer.Exit(1)
 
 
-def _pick(query: Asked, wanted: str, wish: Wish) -> Pick:
-    info = find_run(query, wanted).info
-    rated = rate(judged_curves(query, info.id, wish), wish)
-    if rated is None:
-        return Pick(info, None, None, None)
-    return Pick(info, rated, rated.best(), best_checkpoint(rated, query.checkpoints(info.id)))
-
-
-def _copies(pick: Pick, folder: Path) -> list[Path]:
+def _copies(info: RunInfo, pick: Pick, folder: Path) -> list[Path]:
     if pick.kept is None:
         raise GradwatchError(
-            f"run {pick.run.name} has no saved step that could be copied: log them with `run.log_checkpoint(path, step=...)`"
+            f"run {info.name} has no saved step that could be copied: log them with `run.log_checkpoint(path, step=...)`"
         )
     return [copy_checkpoint(one.uri, folder) for one in pick.kept.checkpoints]
 
 
-def _as_json(pick: Pick, copies: list[Path]) -> dict[str, Any]:
+def _as_json(info: RunInfo, pick: Pick, copies: list[Path]) -> dict[str, Any]:
     kept = pick.kept
     found = None
     if kept is not None:
@@ -92,11 +75,11 @@ def _as_json(pick: Pick, copies: list[Path]) -> dict[str, Any]:
             "reason": kept.reason,
         }
     best = None if pick.best is None else msgspec.structs.asdict(pick.best)
-    return {"run": pick.run.name, "id": pick.run.id, "best": best, "checkpoint": found, "copies": [str(one) for one in copies]}
+    return {"run": info.name, "id": info.id, "best": best, "checkpoint": found, "copies": [str(one) for one in copies]}
 
 
-def _show(console: Console, pick: Pick, copies: list[Path]) -> None:
-    name = tamed(pick.run.name)
+def _show(console: Console, info: RunInfo, pick: Pick, copies: list[Path]) -> None:
+    name = tamed(info.name)
     if pick.best is None:
         console.print(Text(f"{name}: no best step: no held-out metric or reward, or it never changes (name one: --metric)"))
         return

@@ -74,7 +74,9 @@ def following(
     path: Path, transport: Transport, settings: Settings, teller: Teller, name: str | None = None
 ) -> Iterator[FolderFollower]:
     """Follow a path as long as the block lasts, and tell of it."""
-    follower = FolderFollower(path, transport, settings.project, name, memory=settings.dir, exclude=[settings.data])
+    follower = FolderFollower(
+        path, transport, settings.project, name, memory=settings.dir, exclude=[settings.data], end_after=settings.end_seconds
+    )
     ended = Event()
     thread = Thread(target=_tell, args=(follower, teller, ended), name="tell", daemon=True)
     follower.start()

@@ -8,25 +8,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from gradwatch.errors import StoreError, UnreadableLogError
 from gradwatch.importers.blocks import RunLog
+from gradwatch.importers.names import run_name, storable
 from gradwatch.importers.reader import LogFile
 from gradwatch.schema import RunInfo
 from gradwatch.store import open_store
-from gradwatch.store.local import LocalStore
 from gradwatch.watcher import Watcher
+
+if TYPE_CHECKING:
+    from gradwatch.store.local import LocalStore
 
 IN_MEMORY_BYTES = 32 * 2**20
 STORE_MEMORY_MB = 64
 """What the temporary store of a larger file may hold in memory."""
-
-_NAMELESS = frozenset(
-    ("trainer_state", "trainer_log", "progress", "metrics", "log", "logs", "train", "output", "stdout", "0", "monitor")
-)
 
 
 class Ingested(NamedTuple):
@@ -91,11 +90,6 @@ def run_id(path: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def storable(text: str) -> str:
-    """The text in a form that every encoding can write: file names may hold bytes that are no text."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 @contextmanager
 def engine_errors(where: str) -> Iterator[None]:
     """Says a failure of the store's engines, such as a full disk or a damaged page, as a StoreError."""
@@ -107,16 +101,3 @@ def engine_errors(where: str) -> Iterator[None]:
     except (duckdb.Error, SQLAlchemyError, msgspec.DecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise StoreError(f"{where}: the store failed ({reason}); free space on its disk, or restore it from a backup") from error
-
-
-def run_name(path: Path, run: str = "") -> str:
-    """The run's name within its file, else the file's, else the folder's where the file's says nothing."""
-    if run:
-        return storable(run)
-    stem = storable(path.name.removesuffix(".gz"))
-    stem = stem.rpartition(".")[0] or stem
-    folder = path.resolve().parent
-    if stem.lower() in _NAMELESS:
-        folder = folder.parent if folder.name.startswith("checkpoint-") else folder
-        return storable(folder.name) or stem
-    return stem

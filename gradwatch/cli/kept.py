@@ -16,7 +16,6 @@ from gradwatch.cli.options import DataOption, Format, FormatOption, RunArgument
 from gradwatch.cli.report import finding_json, report
 from gradwatch.cli.text import STYLES, show, tamed
 from gradwatch.schema import RunState
-from gradwatch.store.export import export_points
 
 
 def runs_command(
@@ -29,6 +28,9 @@ def runs_command(
         states = query.states(project)
     if format is Format.json:
         typer.echo(json.dumps({"runs": [_as_json(one) for one in states]}))
+        return
+    if not states:
+        typer.echo("no runs yet" if project is None else tamed(f"no runs of the project {project!r}"))
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("id", "name", "project", "status", "step", "health"):
@@ -69,6 +71,8 @@ def export_command(
     format: FormatOption = Format.text,
 ) -> None:
     """Write a run's points, rewrites included, to Parquet or CSV."""
+    from gradwatch.store.export import export_points  # noqa: PLC0415 (the engines, which no other command here needs)
+
     with asked(data) as query:
         count = export_points((block for _, block in query.replay(find_run(query, run).info.id)), to)
     typer.echo(json.dumps({"file": str(to), "points": count}) if format is Format.json else f"{count:,} points written to {to}")

@@ -110,10 +110,11 @@ def _epochs(store: Judged, run: str, spans: list[Span]) -> Callable[[int, int], 
 def verdict(one: Report) -> str:
     """The diagnosis in one sentence."""
     if not one.metrics:
-        return "no metrics: the log ends before its first step"
+        return "no metrics: the log ends before its first step" if one.run.source else "no metrics were logged yet"
     bad = [found for found in one.findings if found.severity != "info"]
     if not bad:
-        return f"healthy: no problem found in {len(one.metrics)} metrics over {one.run.rows:,} rows"
+        over = f" over {one.run.rows:,} rows" if one.run.rows else ""  # what was logged live has no rows
+        return f"healthy: no problem found in {len(one.metrics)} metric{'s' if len(one.metrics) > 1 else ''}{over}"
     first = min(bad, key=lambda found: (found.attempt, found.start_step, not found.role))
     who = f" of the {first.role}" if first.role else ""
     if len(bad) == 1:

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from fastapi import FastAPI
 
-from gradwatch.checkpoints.selection import best_of_run
+from gradwatch.checkpoints.selection import pick_of_run
 from gradwatch.cli.stored import opened
 from gradwatch.collector.access import Access, check_bind
 from gradwatch.collector.app import create_app
 from gradwatch.collector.core import Collector
+from gradwatch.collector.judging import ChildJudge
 from gradwatch.collector.server import address, bind
 from gradwatch.settings import Settings
 from gradwatch_dashboards.app import mount
@@ -35,13 +36,15 @@ def service(settings: Settings, host: str, port: int) -> Iterator[Service]:
     check_bind(host, settings.api_key)
     with opened(settings.data) as store:
         listener = bind(host, port)
-        collector = Collector(store, page=address(listener, host))
+        judge = ChildJudge()
+        collector = Collector(store, judge=judge, page=address(listener, host))
         collector.start()
         try:
             app = create_app(collector, Access(host, settings.api_key))
-            mount(app, collector, best=partial(best_of_run, store))
+            mount(app, collector, choose=partial(pick_of_run, store))
             listener.listen(2048)
             yield Service(address(listener, host), app, collector, listener)
         finally:
             collector.close()
+            judge.close()
             listener.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,13 +14,17 @@ from gradwatch.errors import GradwatchError, StoreError
 from gradwatch.schema import RunInfo
 from gradwatch.store import open_store
 from gradwatch.store.base import Store
-from gradwatch.store.local import POINTS_FILE, LocalStore
 from gradwatch.watcher import Watcher
+
+if TYPE_CHECKING:
+    from gradwatch.store.local import LocalStore
 
 
 @contextmanager
 def existing(data: Path) -> Iterator[LocalStore]:
     """The store in a folder that must be there already: reading creates nothing."""
+    from gradwatch.store.local import POINTS_FILE  # noqa: PLC0415 (the engines: where a collector answers they are not needed)
+
     if not (data / POINTS_FILE).is_file():
         raise StoreError(
             f"{data}: there is no store; import a log with `gradwatch import PATH --data {data}`, or name another folder"

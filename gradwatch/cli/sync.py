@@ -13,13 +13,15 @@ from gradwatch.cli.options import Format, FormatOption
 from gradwatch.cli.text import tamed
 from gradwatch.client.http_transport import HttpTransport
 from gradwatch.client.sync import SyncedRun, SyncResult, sync
+from gradwatch.client.transport import Transport
 from gradwatch.errors import GradwatchError
-from gradwatch.settings import load_settings
+from gradwatch.settings import Settings, load_settings
 
 
 def sync_command(
-    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="the spool's folder (GRADWATCH_DIR)")] = None,
+    folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="the spool's folder (GRADWATCH_DIR)")] = None,
     url: Annotated[str | None, typer.Option("--url", help="the collector's address (GRADWATCH_URL)")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="send to the store in this folder, without a collector")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="leave the files where they are; sent again they add nothing")] = False,
     format: FormatOption = Format.text,
 ) -> None:
@@ -31,7 +33,7 @@ def sync_command(
     if not settings.dir.is_dir():
         raise GradwatchError(f"{settings.dir}: there is no spool; name its folder, or set GRADWATCH_DIR as for the training")
     said = (lambda _: None) if format is Format.json else (lambda line: typer.echo(tamed(line)))
-    result = sync(settings.dir, lambda: HttpTransport(settings.url, settings.api_key), said, keep)
+    result = sync(settings.dir, lambda: _goal(settings, data), said, keep)
     if format is Format.json:
         typer.echo(json.dumps(_as_json(result)))
     else:
@@ -39,6 +41,14 @@ def sync_command(
             typer.echo(tamed(line))
     if result.left or any(one.refused or one.damaged for one in result.runs.values()):
         raise typer.Exit(1)
+
+
+def _goal(settings: Settings, data: Path | None) -> Transport:
+    if data is None:
+        return HttpTransport(settings.url, settings.api_key)
+    from gradwatch.collector.inprocess import InProcess  # noqa: PLC0415
+
+    return InProcess(data)
 
 
 def _as_json(result: SyncResult) -> dict[str, Any]:

@@ -29,8 +29,10 @@ def tamed(text: str) -> str:
 
 def show(console: Console, one: Report) -> None:
     """Print one report: verdict, findings with a sparkline each, best step, and what was odd about the log."""
-    steps = "" if one.first_step is None else f" · steps {one.first_step:,}–{one.last_step:,}"
-    console.print(Text.assemble((tamed(one.run.name), "bold"), (f"  {one.run.format} · {one.run.rows:,} rows{steps}", "dim")))
+    rows = f"{one.run.rows:,} rows" if one.run.rows else ""
+    steps = "" if one.first_step is None else f"steps {one.first_step:,}–{one.last_step:,}"
+    facts = " · ".join(filter(None, (one.run.format, rows, steps)))
+    console.print(Text.assemble((tamed(one.run.name), "bold"), (f"  {facts}", "dim")))
     style = "bold red" if one.sick else "bold green" if one.metrics else "bold yellow"
     console.print(Padding(Text(tamed(verdict(one)), style), (0, 0, 0, 2), expand=False))
     advised: set[str] = set()

@@ -16,9 +16,9 @@ from gradwatch.settings import load_settings
 def up_command(
     data: Annotated[Path | None, typer.Option("--data", help="folder of the store (GRADWATCH_DATA)")] = None,
     host: Annotated[str, typer.Option("--host", help="address to listen at; beyond this machine a key is needed")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="0 takes a free one")] = 8420,
+    port: Annotated[int, typer.Option("--port", help="0 takes a free one", min=0, max=65535)] = 8420,
     follow: Annotated[list[Path] | None, typer.Option("--follow", help="log or folder to follow; may be repeated")] = None,
-    project: Annotated[str | None, typer.Option("--project", help="the project of the followed runs")] = None,
+    project: Annotated[str | None, typer.Option("--project", help="the project of the followed runs (GRADWATCH_PROJECT)")] = None,
 ) -> None:
     """Run the collector with its page until Ctrl-C. Training processes log to it; `--follow` reads growing logs as well."""
     # The server and the page take half a second to import, which no other command should pay.
@@ -32,7 +32,7 @@ def up_command(
     console = Console(highlight=False, soft_wrap=True)
     with service(settings, host, port) as one, ExitStack() as stack:
         console.print(f"gradwatch [bold]{one.url}[/]  (store {settings.data.resolve()})")
-        console.print(f'log to it:  [dim]GRADWATCH_URL={one.url}  python -c "import gradwatch"[/]   stop it: Ctrl-C', style="dim")
+        console.print(f"trainings log to it with [dim]GRADWATCH_URL={one.url}[/]; Ctrl-C ends it", style="dim")
         transport = Direct(one.collector)
         for path in follow or ():
             stack.enter_context(following(path, transport, settings, Teller(console, one.collector, one.url)))

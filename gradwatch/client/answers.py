@@ -71,6 +71,12 @@ class Samples(msgspec.Struct, frozen=True):
     samples: list[Sample]
 
 
+class SampleSteps(msgspec.Struct, frozen=True):
+    """Steps that have samples."""
+
+    steps: list[int]
+
+
 class Checkpoints(msgspec.Struct, frozen=True):
     """`GET /runs/{run}/checkpoints`."""
 

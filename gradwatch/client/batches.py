@@ -69,7 +69,7 @@ class Batcher:
         self.losses += taken.lost
         self._steps.follow(taken.skipped)
         for record in taken.records:
-            self._add(record)
+            self._add_safely(record)
             self._draft.weight += record.weight
             if self._draft.weight >= MOST_WEIGHT:
                 yield self._form()
@@ -93,6 +93,13 @@ class Batcher:
             events=draft.events,
         )
 
+    def _add_safely(self, record: Record) -> None:
+        try:
+            self._add(record)
+        except Exception as error:  # noqa: BLE001 - the client boundary: one record does not take the others with it
+            self._notices.trouble("reading what was logged", error)
+            self.losses.append(Loss(record.weight, "it could not be read"))
+
     def _add(self, record: Record) -> None:
         if isinstance(record, Metrics):
             self._add_metrics(record)
@@ -105,7 +112,7 @@ class Batcher:
 
     def _add_metrics(self, record: Metrics) -> None:
         wait(record.waits)
-        given = record.step if record.step is None or type(record.step) is int else int(read_number(record.step) or 0)
+        given = record.step if record.step is None or type(record.step) is int else _late_step(record.step)
         places = self._places.setdefault(record.context, {})
         steps: dict[str, int] = {}
         for key, value in record.values.items():
@@ -186,6 +193,14 @@ class Batcher:
             own = read_number(row.numbers.get("step"))
             step = int(own) if own is not None and abs(own) < MOST_COUNT else given
             self._draft.samples.append(to_sample(row, step, self._notices))
+
+
+def _late_step(copied: Any) -> int:
+    """The step that a tensor held."""
+    step = read_number(copied)
+    if step is None or not abs(step) < MOST_COUNT or not step.is_integer():
+        raise ValueError(f"step={copied!r}: a step is a whole number")
+    return int(step)
 
 
 def _checkpoint(record: Saved, last: int) -> Checkpoint:

@@ -18,7 +18,7 @@ BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
 TOO_LARGE = 413
 CONNECT_SECONDS = 5.0
 KEEP_ALIVE_SECONDS = 4.0
-"""Below the 5 s after which uvicorn closes an idle connection, so that none is reused while it closes."""
+"""Below what servers and proxies close an idle connection after, so that none is reused while it closes."""
 
 
 class Http:

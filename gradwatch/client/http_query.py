@@ -19,6 +19,7 @@ from gradwatch.client.answers import (
     Findings,
     Runs,
     Samples,
+    SampleSteps,
     Spans,
     Tail,
 )
@@ -102,6 +103,10 @@ class HttpQuery:
         asked = {"step": step, "role": role, "limit": limit}
         return self._get(_path(run, "samples"), Samples, asked).samples
 
+    def sample_steps(self, run: str, role: str | None = None) -> list[int]:
+        """The steps that have samples, of a role or of any, in ascending order."""
+        return self._get(_path(run, "sample-steps"), SampleSteps, {"role": role}).steps
+
     def checkpoints(self, run: str) -> list[Checkpoint]:
         """The run's checkpoints by attempt and step."""
         return self._get(_path(run, "checkpoints"), Checkpoints).checkpoints
@@ -149,6 +154,7 @@ def _asked(selection: Selection) -> dict[str, Any]:
     return {
         "metric": _named(selection.metrics),
         "role": _named(selection.roles),
+        "scope": _named(selection.scopes),
         "stream": selection.stream,
         "attempt": selection.attempt,
         "first_step": selection.first_step,
@@ -163,7 +169,8 @@ def _named(names: tuple[str, ...] | None) -> list[str] | None:
 
 def _is_selected(series: Series, selection: Selection) -> bool:
     of_metric = selection.metrics is None or series.metric in selection.metrics
-    return of_metric and (selection.roles is None or series.role in selection.roles)
+    of_role = selection.roles is None or series.role in selection.roles
+    return of_metric and of_role and (selection.scopes is None or series.scope in selection.scopes)
 
 
 def _block(tail: Tail) -> Block:

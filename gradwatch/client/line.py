@@ -50,6 +50,12 @@ class Line:
         return len(self._memory)
 
     @property
+    def values(self) -> int:
+        """Values of the batches that wait in memory."""
+        with self.lock:
+            return sum(map(size_of, self._memory))
+
+    @property
     def is_clear(self) -> bool:
         """Whether everything was delivered."""
         with self.lock:

@@ -28,6 +28,9 @@ class Query(Protocol):
     def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
         """The samples of a step and role (None: of all), by step and in the order in which they came; the first `limit`."""
 
+    def sample_steps(self, run: str, role: str | None = None) -> list[int]:
+        """The steps that have samples, of a role or of any, in ascending order."""
+
     def checkpoints(self, run: str) -> list[Checkpoint]:
         """The run's checkpoints by attempt and step."""
 

@@ -16,7 +16,7 @@ from gradwatch.client.records import NO_CONTEXT, Context, Happened, Metrics, Sam
 from gradwatch.client.rollouts import copy_row
 from gradwatch.client.snapshot import snapshot
 from gradwatch.client.text import clean, cut, name, plain
-from gradwatch.client.worker import Worker
+from gradwatch.client.worker import Backlog, Worker
 from gradwatch.schema import FAILED, FINISHED, INTERRUPTED, STATUSES, Advice, Event
 
 MOST_STEP = 2**63 - 1
@@ -62,6 +62,12 @@ class Run:
         """The number of values that this process logged and that never reach the collector."""
         worker = self._worker or self._ended
         return worker.dropped if worker is not None else 0
+
+    @property
+    def backlog(self) -> Backlog:
+        """What this process logged and what has not reached the collector yet."""
+        worker = self._worker or self._ended
+        return worker.backlog if worker is not None else Backlog()
 
     def log(
         self,

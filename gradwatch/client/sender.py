@@ -27,6 +27,7 @@ NO_ACCESS, UNKNOWN, TOO_LARGE = frozenset((401, 403)), 404, 413
 REFUSED_WAIT = 30.0
 COLLECT_SECONDS = 0.2
 LOSS_SECONDS = 5.0
+MOST_LOSSES = 1000
 
 
 class Sender:
@@ -203,5 +204,7 @@ class Sender:
 
     def _lose(self, losses: list[Loss]) -> None:
         self._losses += losses
+        if len(self._losses) > MOST_LOSSES:
+            self._losses = [merge_losses(self._losses)]
         for loss in losses:
             self._outcome.lose(loss)

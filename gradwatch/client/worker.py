@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gradwatch.client.batches import Batcher
 from gradwatch.client.frames import Header
@@ -24,6 +25,13 @@ POLLS = (1.0, 2.0, 4.0)
 """Seconds after the last batch at which findings are asked for: detectors run behind the commit. A run that hangs falls silent."""
 LAST_POLL_SECONDS = 0.25
 MEGABYTE = 1_000_000
+
+
+class Backlog(NamedTuple):
+    """What was logged and has not reached the collector: values in memory, and bytes in the spool."""
+
+    values: int = 0
+    spooled_bytes: int = 0
 
 
 class Worker:
@@ -72,6 +80,11 @@ class Worker:
     def waiting(self) -> int:
         """Bytes in the spool."""
         return self._sender.line.spooled
+
+    @property
+    def backlog(self) -> Backlog:
+        """What waits now."""
+        return Backlog(self.queue.weight + self._sender.line.values, self.waiting)
 
     @property
     def dropped(self) -> int:

@@ -10,11 +10,12 @@ from pathlib import Path
 from gradwatch.collector.access import Access, check_bind
 from gradwatch.collector.app import create_app
 from gradwatch.collector.core import Collector
+from gradwatch.collector.judging import ChildJudge
 from gradwatch.collector.server import serve
-from gradwatch.detectors import DETECTORS
 from gradwatch.errors import GradwatchError
 from gradwatch.settings import load_settings
 from gradwatch.store import open_store
+from gradwatch.watcher import Detecting
 
 
 def main() -> int:
@@ -37,13 +38,15 @@ def _serve(options: argparse.Namespace) -> int:
     settings = load_settings(data=options.data)
     check_bind(options.host, settings.api_key)
     store = open_store(settings.data)
-    collector = Collector(store, detectors=() if options.no_watcher else DETECTORS)
+    judge = ChildJudge()
+    collector = Collector(store, judge=Detecting(()) if options.no_watcher else judge)
     collector.start()
     try:
         app = create_app(collector, Access(options.host, settings.api_key))
         serve(app, options.host, options.port, lambda url: print(f"gradwatch collector at {url}", flush=True))  # noqa: T201
     finally:
         collector.close()
+        judge.close()
         store.close()
     return 0
 

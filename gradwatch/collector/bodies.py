@@ -13,7 +13,7 @@ import msgspec
 import zstandard
 from starlette.requests import Request
 
-from gradwatch.collector.room import Room
+from gradwatch.collector.room import Hold, Room
 from gradwatch.errors import RefusedError
 from gradwatch.wire import JSON, MSGPACK
 
@@ -55,18 +55,12 @@ def content_type(request: Request) -> str:
 async def received(request: Request, limits: Limits, room: Room, decode: Callable[[bytes], Decoded]) -> Decoded:
     """The decoded body. RefusedError 413 where it is too large, UnavailableError where the collector has no room for it now."""
     unpack = _unpacker(request)
-    held = _announced(request, limits)
-    room.take(held)
-    try:
-        body = await _read(request, limits)
-        if len(body) > held:
-            room.take(len(body) - held)
-            held = len(body)
-        if len(body) <= (INLINE_BYTES if unpack is None else INLINE_BYTES // 8):
-            return _decode(body, unpack, limits, decode)
-        return await asyncio.to_thread(_decode, body, unpack, limits, decode)
-    finally:
-        room.give(held)
+    with Hold(room) as hold:
+        hold.reach(_announced(request, limits))
+        body = await _read(request, limits, hold)
+        if unpack is None and len(body) <= INLINE_BYTES:
+            return decode(body)
+        return await asyncio.to_thread(_decode, body, unpack, limits, hold, decode)
 
 
 def _announced(request: Request, limits: Limits) -> int:
@@ -77,12 +71,13 @@ def _announced(request: Request, limits: Limits) -> int:
     return count
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
+async def _read(request: Request, limits: Limits, hold: Hold) -> bytes:
     parts, count = [], 0
     async for part in request.stream():
         count += len(part)
         if count > limits.sent:
             raise _too_large("the body", limits.sent)
+        hold.reach(count)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -111,19 +106,18 @@ def _zstd(body: bytes) -> _Reader:
 _UNPACKERS: dict[str, Unpacker] = {"gzip": _gzip, "zstd": _zstd}
 
 
-def _decode(body: bytes, unpacker: Unpacker | None, limits: Limits, decode: Callable[[bytes], Decoded]) -> Decoded:
-    if unpacker is not None:
-        body = _unpacked(body, unpacker, limits)
-    return decode(body)
+def _decode(body: bytes, unpacker: Unpacker | None, limits: Limits, hold: Hold, decode: Callable[[bytes], Decoded]) -> Decoded:
+    return decode(body if unpacker is None else _unpacked(body, unpacker, limits, hold))
 
 
-def _unpacked(body: bytes, unpacker: Unpacker, limits: Limits) -> bytes:
+def _unpacked(body: bytes, unpacker: Unpacker, limits: Limits, hold: Hold) -> bytes:
     parts, count, reader = [], 0, unpacker(body)
     try:
         while part := reader.read(PART_BYTES):
             count += len(part)
             if count > limits.unpacked:
                 raise _too_large("the unpacked body", limits.unpacked)
+            hold.reach(len(body) + count)
             parts.append(part)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise RefusedError(f"the body is not what Content-Encoding says: {error}") from error

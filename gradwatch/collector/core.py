@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 from gradwatch.collector.committing import Committer
@@ -14,10 +14,10 @@ from gradwatch.collector.questions import Questions
 from gradwatch.collector.room import Room
 from gradwatch.collector.watching import Watching
 from gradwatch.collector.writing import IDLE_SECONDS, Submission, Writer
-from gradwatch.detectors import DETECTORS, Detector
 from gradwatch.exporters.prometheus.source import Vitals
 from gradwatch.schema import Block, Point
 from gradwatch.store.local import LocalStore
+from gradwatch.watcher import Detecting, Judge
 from gradwatch.wire import Ack, Batch, Opened, OpenRun, unpack
 
 ROOM_BYTES = 64 * 2**20
@@ -28,7 +28,8 @@ FULL = 0.9
 class Collector(Questions):
     """Takes batches of any runs from any threads, commits them in groups, has them judged, and answers questions.
 
-    `room` bounds the bytes that wait for the disk; `page` is the address of its page, when it has one. The store stays its owner's.
+    `room` bounds the bytes that wait for the disk; `page` is the address of its page, when it has one. `judge` runs
+    the detectors, on a thread of this process where none is given. Store and judge stay their owner's.
     """
 
     def __init__(
@@ -37,14 +38,14 @@ class Collector(Questions):
         *,
         room: int = ROOM_BYTES,
         page: str = "",
-        detectors: Sequence[Detector] = DETECTORS,
+        judge: Judge | None = None,
         idle: float = IDLE_SECONDS,
     ) -> None:
         super().__init__(store)
         self.room = Room(room)
         self.counts = Counts()
         self.listeners = Listeners()
-        self.watching = Watching(store, detectors, lambda: self.room.taken > 0)
+        self.watching = Watching(store, judge or Detecting(), lambda: self.room.taken > 0)
         self.page = page
         self._committer = Committer(store, self.watching, self.listeners, self.counts)
         self._writer = Writer(self._committer.commit, store.checkpoint, idle)

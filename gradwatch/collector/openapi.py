@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from gradwatch.client.answers import Runs
 from gradwatch.collector.routes.endpoint import Body, Endpoint, Parameter
 from gradwatch.schema import RunState
 from gradwatch.wire import JSON, MSGPACK, PROBLEM, Problem
@@ -23,9 +22,9 @@ TYPES = {int: "integer", float: "number", str: "string"}
 def document(endpoints: Sequence[Endpoint], version: str, has_key: bool) -> dict[str, Any]:
     """The description of these routes."""
     kinds = [one for one in _kinds(endpoints) if one is not str]
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
-    del schemas
-    _add_health(components)
+    _, components = msgspec.json.schema_components(kinds, ref_template=REF)
+    # A property of the record, which its schema therefore lacks.
+    components[RunState.__name__]["properties"]["health"] = {"enum": ["critical", "warning", "healthy"]}
     paths: dict[str, dict[str, Any]] = {}
     for one in endpoints:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
@@ -48,13 +47,6 @@ def _kinds(endpoints: Sequence[Endpoint]) -> list[type]:
         if one.takes is not None:
             kinds |= {one.takes.json: None, one.takes.msgpack: None}
     return list(kinds)
-
-
-def _add_health(components: dict[str, Any]) -> None:
-    # A property of the record, which its schema therefore lacks.
-    state = components[RunState.__name__]
-    state["properties"]["health"] = {"enum": ["critical", "warning", "healthy"]}
-    assert Runs.__name__ in components
 
 
 def _operation(one: Endpoint) -> dict[str, Any]:

@@ -58,6 +58,10 @@ class Questions:
         """The samples of a step and role (None: of all), by step and in the order in which they came; the first `limit`."""
         return self._store.samples(run, step, role, limit)
 
+    def sample_steps(self, run: str, role: str | None = None) -> list[int]:
+        """The steps that have samples, of a role or of any, in ascending order."""
+        return self._store.sample_steps(run, role)
+
     def checkpoints(self, run: str) -> list[Checkpoint]:
         """The run's checkpoints by attempt and step."""
         return self._store.checkpoints(run)

@@ -37,13 +37,18 @@ class Server(uvicorn.Server):
 
 def bind(host: str, port: int) -> socket.socket:
     """A bound socket; port 0 takes a free one. SettingsError where the address cannot be had."""
+    wrong = f"cannot listen at {host} port {port}: name another host or port"
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family)
+    except OSError as error:
+        raise SettingsError(f"{wrong} ({error})") from error
+    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
-        raise SettingsError(f"cannot listen at {host} port {port}: name another host or port ({error})") from error
+        listener.close()
+        raise SettingsError(f"{wrong} ({error})") from error
     return listener
 
 

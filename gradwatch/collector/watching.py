@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Condition, Thread
 from time import monotonic
 from typing import NamedTuple
 
-from gradwatch.detectors import DETECTORS, Detector
 from gradwatch.schema import StoredFinding
 from gradwatch.store.local import LocalStore
-from gradwatch.watcher import Watcher
+from gradwatch.watcher import Judge, Watcher
 
 TURN_SECONDS = 0.1
 """That one run may take before the next one has its turn."""
-FIRST_BLOCK, LEAST_BLOCK, MOST_BLOCK = 10_000, 1_000, 200_000
+FIRST_BLOCK, LEAST_BLOCK, MOST_BLOCK = 10_000, 5_000, 200_000
 """Points of a turn: as many as fit into its time."""
 PAUSE_SECONDS = 0.1
 """Between two rounds: the detectors then judge few large blocks instead of many small ones."""
 GIVEN_WAY = 3.0
-"""A round's duration times this is how long the detectors rest while batches wait, since they would hold Python's lock."""
+"""A round's duration times this is how long the detectors rest while batches wait, since they hold Python's lock."""
 MOST_WATCHERS = 256
 """Kept between rounds; a further one's state is read from the store again."""
 RETRY_SECONDS = 10.0
@@ -48,15 +47,13 @@ class Lag(NamedTuple):
 class Watching:
     """Follows every run of a store. `errors` counts the failures; none of them stops the other runs.
 
-    `is_busy` tells whether batches wait: then the detectors give way, and catch up later.
+    `is_busy` tells whether batches wait: then detectors that hold Python's lock give way, and catch up later.
     """
 
-    def __init__(
-        self, store: LocalStore, detectors: Sequence[Detector] = DETECTORS, is_busy: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, store: LocalStore, judge: Judge, is_busy: Callable[[], bool] = lambda: False) -> None:
         self._store = store
-        self._detectors = detectors
-        self._is_busy = is_busy
+        self._detectors = judge
+        self._is_busy = is_busy if judge.holds_lock else lambda: False
         self._block = FIRST_BLOCK
         self._behind: dict[str, Behind] = {}
         self._judged: dict[str, int] = {}
@@ -176,7 +173,7 @@ class Watching:
         watcher = self._watchers.pop(run, None) or Watcher(self._store, run, self._detectors)
         self._watchers[run] = watcher
         if len(self._watchers) > MOST_WATCHERS:
-            self._watchers.popitem(last=False)
+            self._detectors.forget(self._watchers.popitem(last=False)[0])
         return watcher
 
     def _advance(self, run: str, judged: int, begun: float) -> None:
@@ -190,9 +187,9 @@ class Watching:
                 self._behind[run] = Behind(one.sequence, max(one.since, begun))
 
     def _fail(self, run: str) -> None:
-        """Go on with the other runs. The watcher's state is the store's again, since its own may be half a block ahead."""
+        """Go on with the other runs. All states are the store's again: this one may be half a block ahead, or all are gone."""
         self.errors += 1
         logger.exception("the watcher of run %r failed; it tries again in %.0f s", run, RETRY_SECONDS)
-        self._watchers.pop(run, None)
+        self._watchers.clear()
         with self._changed:
             self._behind[run] = self._behind[run]._replace(at=monotonic() + RETRY_SECONDS)

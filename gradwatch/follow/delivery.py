@@ -55,6 +55,7 @@ class Delivery:
         self._lanes: list[Lane] = []
         self._ended: Signature | None = None
         self._events: list[Event] = []
+        self._left_out = False
         self.path = Path()
         self.format = ""
         self.trouble = ""
@@ -79,7 +80,11 @@ class Delivery:
 
     def deliver(self, run: str, log: RunLog, block: Block) -> None:
         """Send what is new in a block. MisjudgedError where the file has to be read again first."""
-        for attempt, part in by_attempt(_named(block)):
+        named = _named(block)
+        if len(named) < len(block) and not self._left_out:
+            self._left_out = True
+            self.note("lost_data", f"series whose name has more than {MAX_NAME:,} characters, or none, were left out")
+        for attempt, part in by_attempt(named):
             if not len(part):
                 continue
             lane = self._lane(run, attempt, log, part)

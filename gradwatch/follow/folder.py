@@ -115,7 +115,7 @@ class FolderFollower:
         """Start what has changed, the newest first, and let rest what has not where there are too many."""
         alive = [one for one in self._followers.values() if one.alive]
         for one in alive:
-            if one.idle_seconds > EMPTY_SECONDS and not one.has_points:
+            if one.idle_seconds > EMPTY_SECONDS and not one.rows:
                 one.stop()
         due = sorted(((found, key) for key in self._followers if (found := self._due(key)) is not None), key=_newest_first)
         room = MAX_FOLLOWED - len(alive)

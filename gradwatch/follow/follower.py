@@ -113,16 +113,17 @@ class Follower:
         return self._state
 
     @property
-    def has_points(self) -> bool:
-        """Whether anything of the file was delivered."""
-        return self._delivery.points > 0
+    def rows(self) -> int:
+        """The metric rows that the file has so far."""
+        reading = self._reading
+        return sum(log.rows for log in list((reading.runs if reading is not None else self._runs).values()))
 
     @property
     def idle_seconds(self) -> float:
         """Seconds since the file last grew, as far as this following saw; 0 while there is something to be read."""
         reading, since = self._reading, self._waits_since
         if reading is not None:
-            return reading.source.idle_seconds
+            return reading.source.idle_seconds if reading.source.waits else 0.0
         return 0.0 if since is None else time.monotonic() - since
 
     def status(self) -> FileStatus:
@@ -133,7 +134,7 @@ class Follower:
             path=self.path,
             state=self._state,
             format=reading.form if reading is not None else self._form,
-            rows=sum(log.rows for log in list((reading.runs if reading is not None else self._runs).values())),
+            rows=self.rows,
             points=self._delivery.points,
             lag_bytes=max(0, (now.size if now else 0) - position),
             idle_seconds=self.idle_seconds,

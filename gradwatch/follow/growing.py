@@ -58,6 +58,8 @@ class GrowingSource(Source):
         self.end_after = end_after
         self.position = 0
         self.ended = False
+        self.waits = False
+        """Whether everything was read, and the next bytes are awaited."""
         self.seen = _signature(path.stat())
         self._grew = time.monotonic() - max(0.0, time.time() - self.seen.changed / 1e9)
         self._reached = 0
@@ -101,7 +103,8 @@ class GrowingSource(Source):
         while grown is None and not self.ended:
             grown = self._look()
             self.ended = grown is None and self._is_over()
-            if grown is None and not self.ended and self._stop.wait(POLL_SECONDS):
+            self.waits = grown is None
+            if self.waits and not self.ended and self._stop.wait(POLL_SECONDS):
                 raise StoppedError
         return bool(grown)
 

@@ -76,17 +76,16 @@ def _clean(block: str) -> str:
 
 
 def _blocks(source: Source) -> Iterator[str]:
-    """The text in pieces that end at a line end (which is dropped), or within an overlong line at a carriage return."""
+    """The text in pieces that end at a line end (which is dropped), or within an unfinished line at a carriage return."""
     kept = ""
     for chunk in source.text():
         text = kept + chunk
         cut = text.rfind("\n")
-        if cut < 0 and source.idle:
-            kept = yield from _drawn(text)
-            continue
         if cut < 0:
-            cut = text.rfind("\r")
-        if cut >= 0:
+            text = yield from _drawn(text)
+            if source.idle:
+                yield ""
+        else:
             yield text[:cut]
         kept = _bounded(text[cut + 1 :], source)
     if kept:
@@ -94,13 +93,12 @@ def _blocks(source: Source) -> Iterator[str]:
 
 
 def _drawn(text: str) -> Generator[str, None, str]:
-    """The part of an unfinished line that a carriage return ends, and an empty line; returns the rest."""
+    """The part of an unfinished line that a carriage return ends; returns the rest."""
     cut = text.rfind("\r")
-    if cut >= len(CONTINUES):
-        yield text[:cut]
-        text = CONTINUES + text[cut + 1 :]
-    yield ""
-    return text
+    if cut < len(CONTINUES):
+        return text
+    yield text[:cut]
+    return CONTINUES + text[cut + 1 :]
 
 
 def _bounded(kept: str, source: Source) -> str:

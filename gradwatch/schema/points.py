@@ -124,6 +124,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     metrics: tuple[str, ...] | None = None
     roles: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
     stream: str | None = None
     attempt: int | None = None
     first_step: int | None = None

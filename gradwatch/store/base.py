@@ -125,6 +125,9 @@ class PointLog(Protocol):
     def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
         """The run's samples, by step and in the order in which they came; the first `limit`."""
 
+    def sample_steps(self, run: str, role: str | None = None) -> list[int]:
+        """The steps that have samples, of a role or of any, in ascending order."""
+
 
 class Store(RunBook, Journal, PointLog, Protocol):
     """Keeps runs. A run is created by its first `put_run`; whatever else names an unknown run is refused (StoreError)."""

@@ -31,7 +31,7 @@ from gradwatch.store.columns import (
     to_trace,
 )
 from gradwatch.store.growth import Growth, Tail
-from gradwatch.store.samples import insert_samples, select_samples
+from gradwatch.store.samples import insert_samples, select_sample_steps, select_samples
 from gradwatch_migrations import points as migrations
 
 
@@ -228,6 +228,11 @@ class PointStore:
         """The samples by step and in the order in which they came."""
         with self._reader() as reader:
             return select_samples(reader, run, step, role, limit)
+
+    def sample_steps(self, run: str, role: str | None = None) -> list[int]:
+        """The steps that have samples, of a role or of any, in ascending order."""
+        with self._reader() as reader:
+            return select_sample_steps(reader, run, role)
 
     def checkpoint(self) -> None:
         """Move DuckDB's log into the file, which stalls appends for a moment."""

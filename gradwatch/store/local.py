@@ -154,6 +154,11 @@ class LocalStore:
         self._require(run)
         return self._points.samples(run, step, role, limit)
 
+    def sample_steps(self, run: str, role: str | None = None) -> list[int]:
+        """The steps that have samples, of a role or of any, in ascending order."""
+        self._require(run)
+        return self._points.sample_steps(run, role)
+
     def put_watch(self, run: str, state: WatchState, findings: Sequence[Finding]) -> None:
         """Commit detector state and the findings it led to together."""
         self._require(run)

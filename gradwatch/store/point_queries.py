@@ -47,6 +47,7 @@ def selected(series: Mapping[int, Series], selection: Selection) -> dict[int, Se
         for series_id, one in series.items()
         if (selection.metrics is None or one.metric in selection.metrics)
         and (selection.roles is None or one.role in selection.roles)
+        and (selection.scopes is None or one.scope in selection.scopes)
         and selection.stream in (None, one.stream)
         and selection.attempt in (None, one.attempt)
     }

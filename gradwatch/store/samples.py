@@ -27,6 +27,11 @@ def select_samples(
     return [Sample(*row) for row in rows]
 
 
+def select_sample_steps(connection: duckdb.DuckDBPyConnection, run: str, role: str | None) -> list[int]:
+    """The steps that have samples, of a role or of any."""
+    return [step for (step,) in connection.execute(_SELECT_STEPS, {"run": run, "role": role}).fetchall()]
+
+
 _INSERT_SAMPLES = """
 INSERT INTO samples (
     run, number, step, role, agent, turn, group_id, prompt, output, rewards,
@@ -60,6 +65,13 @@ FROM samples
 WHERE run = $run AND ($step IS NULL OR step = $step) AND ($role IS NULL OR role = $role)
 ORDER BY step, number
 LIMIT $limit
+"""
+
+_SELECT_STEPS = """
+SELECT DISTINCT step
+FROM samples
+WHERE run = $run AND ($role IS NULL OR role = $role)
+ORDER BY step
 """
 
 

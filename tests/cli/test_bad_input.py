@@ -372,6 +372,6 @@ def test_reading_a_folder_that_is_no_store_leaves_nothing_there(tmp_path: Path, 
 def test_a_report_goes_to_a_terminal_without_block_characters(tmp_path: Path) -> None:
     path = tmp_path / "sick.csv"
     path.write_text("step,loss\n" + "".join(f"{step},{'nan' if step > 50 else 1}\n" for step in STEPS))
-    command = [sys.executable, "-m", "gradwatch.cli", "diagnose", str(path)]
+    command = [sys.executable, "-m", "gradwatch", "diagnose", str(path)]
     done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False)
     assert (done.returncode, done.stderr) == (1, b"")

@@ -48,7 +48,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 @contextmanager
 def started(*words: object, ready: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A command in a process of its own, once it has said something that matches `ready`; ends it by SIGTERM."""
-    command = [sys.executable, "-u", "-m", "gradwatch.cli", *map(str, words)]
+    command = [sys.executable, "-u", "-m", "gradwatch", *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment)
     assert process.stdout is not None
     said = ""
@@ -177,7 +177,7 @@ def test_import_says_what_to_do_while_a_collector_has_the_store(url: str, tmp_pa
 
 
 def test_a_collector_open_to_the_network_needs_a_key(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gradwatch.cli", "up", "--host", "0.0.0.0", "--port", "0", "--data", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "gradwatch", "up", "--host", "0.0.0.0", "--port", "0", "--data", str(tmp_path / "data")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"GRADWATCH_API_KEY": ""})
     assert done.returncode == 2
     assert "GRADWATCH_API_KEY" in done.stderr

@@ -192,3 +192,14 @@ def test_numpy_and_plain_python_agree(values: list[float]) -> None:
     for key, value in mine.items():
         # Of values that nearly cancel, only the size relative to the largest of them is meant.
         assert value == pytest.approx(theirs[key], rel=1e-12, abs=1e-12 * largest, nan_ok=True)
+
+
+def test_a_record_that_cannot_be_read_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    queue = RecordQueue(10**9, threading.Event())
+    for step in (0, torch.tensor(math.inf), torch.tensor(2)):
+        queue.put(Metrics({"x": 1.0}, step, 0.0, NO_CONTEXT, (), 1))
+    batcher = Batcher("p", -1, Notices())
+    (batch,) = batcher.batches(queue.take())
+    assert batch.columns is not None
+    assert list(unpack(batch.columns).step) == [0, 2]
+    assert sum(loss.values for loss in batcher.losses) == 1

@@ -146,6 +146,8 @@ class JournalContract:
         assert [one.series for one in store.curves(run, Selection(roles=("solver",)))] == [second]
         assert [one.series for one in store.curves(run, Selection(stream="train"))] == [LOSS]
         assert [one.series for one in store.curves(run, Selection(attempt=2))] == [second]
+        assert store.curves(run, Selection(scopes=("layers.0",))) == []
+        assert len(store.curves(run, Selection(scopes=("",)))) == 2
         assert store.curves(run, Selection(first_step=1, last_step=2))[0].steps == [1, 2]
 
     def test_thinning_keeps_every_spike_and_every_stretch_of_nan(self, store: LocalStore, run: str) -> None:
@@ -172,6 +174,12 @@ class JournalContract:
         store.append(run, Block(), [Sample(step, attempt=2) for step in range(5)])
         assert [one.step for one in store.samples(run, limit=2)] == [0, 1]
         assert store.samples(run, limit=1)[0].attempt == 2
+
+    def test_the_steps_of_samples_are_listed_by_role(self, store: LocalStore, run: str) -> None:
+        store.append(run, Block(), [Sample(7, "solver"), Sample(3, "verifier"), Sample(7, "solver"), Sample(9, "verifier")])
+        assert store.sample_steps(run) == [3, 7, 9]
+        assert store.sample_steps(run, "solver") == [7]
+        assert store.sample_steps(run, "absent") == []
 
     def test_the_points_of_an_attempt_are_counted(self, store: LocalStore, run: str) -> None:
         store.append(run, block_of([Point(LOSS, 1, 1.0), Point(LOSS, 1, 2.0), Point(Series("loss", attempt=2), 1, 1.0)]))

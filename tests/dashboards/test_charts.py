@@ -18,7 +18,7 @@ def finding(metric: str, **axes: Any) -> Finding:
 
 def test_a_metric_is_one_chart_whatever_roles_and_ranks_log_it() -> None:
     spans = [span("grad_norm", role="a"), span("grad_norm", role="b"), span("grad_norm", rank=1)]
-    assert sections(spans, [], "", ()) == [Section("gradients", "Gradients", (Chart("grad_norm"),))]
+    assert sections(spans, [], "", ()) == [Section("gradients", "Gradients", (Chart("grad_norm"),), by_role=True)]
 
 
 def test_charts_with_findings_come_first_the_others_by_meaning() -> None:

@@ -5,15 +5,20 @@ from typing import Any
 
 from dash import html
 
-from gradwatch.schema import Attempt, BestStep, Checkpoint, Finding, RunInfo, RunState, Sample, StoredFinding
+from gradwatch.checkpoints.rating import Kept, Measured, Rated
+from gradwatch.checkpoints.selection import Pick
+from gradwatch.schema import Attempt, BestStep, Checkpoint, Finding, RunInfo, RunState, Sample, Series, Span, StoredFinding
+from gradwatch_dashboards.charts import sections
 from gradwatch_dashboards.focus import focus
 from gradwatch_dashboards.pages.runs import runs_table
 from gradwatch_dashboards.palette import role_inks
-from gradwatch_dashboards.parts import LONG_TEXT, long_text
+from gradwatch_dashboards.parts import LONG_TEXT, findings_count, long_text
 from gradwatch_dashboards.run_parts.checkpoints import checkpoints_info, checkpoints_table
 from gradwatch_dashboards.run_parts.findings import MAX_FINDINGS, findings_info, findings_list
+from gradwatch_dashboards.run_parts.grid import grid, grid_info
 from gradwatch_dashboards.run_parts.head import head, head_info
 from gradwatch_dashboards.run_parts.samples import samples_info, samples_table
+from gradwatch_dashboards.view import ROLES as BY_ROLE
 from gradwatch_dashboards.view import View
 
 ROLES = {"planner": {}, "searcher": {}}
@@ -50,7 +55,7 @@ def text(component: Any) -> str:
 
 def head_of(findings: list[StoredFinding], state: RunState = STATE) -> str:
     looked = focus(View(), 2, [], findings)
-    return text(head(head_info(state, [Attempt(run="r1", number=2)], looked, findings, INKS, View())))
+    return text(head(head_info(state, [Attempt(run="r1", number=2, status=state.status)], looked, findings, INKS, View())))
 
 
 def test_the_earliest_finding_names_who_broke_first_whatever_its_severity() -> None:
@@ -61,6 +66,20 @@ def test_the_earliest_finding_names_who_broke_first_whatever_its_severity() -> N
 def test_a_false_alarm_and_another_attempts_finding_accuse_nobody() -> None:
     assert "No problem found so far." in head_of([stored(5, false_alarm=True)])
     assert "No problem found." in head_of([], RunState(info=STATE.info, attempt=2, status="finished"))
+
+
+def test_an_older_attempt_has_its_own_status_and_last_step() -> None:
+    spans = [Span(Series("loss", "loss", attempt=1), 0, 119)]
+    attempts = [Attempt(run="r1", number=1, status="interrupted"), Attempt(run="r1", number=2)]
+    said = text(head(head_info(STATE, attempts, focus(View(attempt=1), 2, spans, []), [], INKS, View())))
+    assert "interruptedstep 119updated" in said
+    assert "No problem found." in said
+
+
+def test_findings_are_counted_in_words_those_that_go_on_first() -> None:
+    counts = [({"critical": 1}, {}), ({"warning": 2}, {"critical": 3}), ({}, {"info": 1}), ({}, {})]
+    said = [text(findings_count(RunState(info=STATE.info, findings=now, resolved=over))) for now, over in counts]
+    assert said == ["1 critical", "2 warning, 3 critical over", "1 info over", "none"]
 
 
 def test_every_role_stands_with_its_gravest_finding() -> None:
@@ -79,12 +98,24 @@ def test_hundreds_of_findings_are_a_list_and_a_count() -> None:
     assert "7 milder or later ones are not shown" in text(findings_list(findings_info("r1", View(), 2, found, INKS)))
 
 
-def test_the_last_checkpoint_at_or_before_the_best_step_is_marked() -> None:
-    kept = [Checkpoint(step=step, uri=f"out/{step}", attempt=2) for step in (100, 150, 200)]
-    info = checkpoints_info([*kept, Checkpoint(step=160, uri="old", attempt=1)], BestStep(170, "eval/accuracy", 0.5, "why"), 2)
-    assert (info.before, [one.step for one in info.checkpoints]) == (150, [200, 150, 100])
-    assert "150★ last before the best step" in text(checkpoints_table(info))
-    assert "Best step 170: eval/accuracy = 0.5; why" in text(checkpoints_table(info))
+def test_only_charts_that_have_a_column_a_role_stand_below_the_roles_names() -> None:
+    spans = [Span(Series("grad_norm", "grad_norm", role="planner"), 0, 9), Span(Series("loss", "loss"), 0, 9)]
+    info = grid_info("r1", View(view=BY_ROLE), sections(spans, [], "", ()), INKS.items())
+    assert [("planner" in text(one)) for one in grid(info)] == [True, False]
+
+
+def test_the_checkpoint_worth_keeping_is_marked_with_its_reason() -> None:
+    saved = [Checkpoint(step=step, uri=f"out/{step}", attempt=2) for step in (100, 150, 200)]
+    rated = Rated.of(Measured(Series("accuracy", "eval/accuracy", stream="eval", attempt=2), [149, 170], [0.4, 0.5]), [])
+    pick = Pick(BestStep(170, "eval/accuracy", 0.5, "why"), Kept((saved[1],), 0.4, 149, "the best of three"), rated)
+    info = checkpoints_info([*saved, Checkpoint(step=160, uri="old", attempt=1)], pick, 2)
+    assert (info.kept, [one.step for one in info.checkpoints]) == (150, [200, 150, 100])
+    said = text(checkpoints_table(info))
+    assert "150★ best saved" in said
+    assert "★ step 150: the best of three" in said
+    assert "Best step 170: eval/accuracy = 0.5; why" in said
+    older = checkpoints_info(saved, pick, 1)
+    assert (older.best, older.kept) == (None, None)
 
 
 def test_a_sample_is_its_text_and_what_it_earned() -> None:

@@ -117,9 +117,10 @@
   /* Callbacks */
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     gradwatch: {
-      ask: function () {
-        var due = asked && now() - asked < (heard && now() - heard > LOST_AFTER_MS ? 1000 : ANSWER_DUE_MS);
-        if (document.hidden || due) { return same(); }
+      ask: function (count) {
+        /* A page that has just come is always asked for: the answer that is still due may be another page's. */
+        var due = count && asked && now() - asked < (heard && now() - heard > LOST_AFTER_MS ? 1000 : ANSWER_DUE_MS);
+        if (due || (count && document.hidden)) { return same(); }
         asked = now();
         return asked;
       },

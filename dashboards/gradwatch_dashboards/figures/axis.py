@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-WILD = 100.0
+WILD = 20.0
 """The axis is cut where the values reach over so many times the span of their middle nine tenths."""
 
 PAD = 0.06

@@ -87,12 +87,14 @@ async def drawn_figures(reader: Reader, scene: Scene, theme: str) -> dict[str, D
 
 def selection(scene: Scene, charts: Sequence[Chart], spans: Sequence[Span]) -> Selection:
     """The curves of some charts, thinned to what a screen can show; a zoomed view reads a little beyond its edges."""
-    metrics = sorted({one.metric for one in charts})
-    count = sum(one.series.metric in metrics and one.series.attempt == scene.focus.attempt for one in spans)
+    metrics, scopes = sorted({one.metric for one in charts}), sorted({one.scope for one in charts})
+    own = [one.series for one in spans if one.series.attempt == scene.focus.attempt]
+    count = sum(one.metric in metrics and one.scope in scopes for one in own)
     first, last = scene.focus.steps
     room = (last - first) / 10 + 1
     return Selection(
         metrics=tuple(metrics),
+        scopes=tuple(scopes),
         attempt=scene.focus.attempt,
         first_step=int(first - room) if scene.focus.zoomed else None,
         last_step=int(last + room) if scene.focus.zoomed else None,

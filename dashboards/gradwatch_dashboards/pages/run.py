@@ -101,7 +101,7 @@ async def _infos(reader: Reader, scene: Scene) -> list[tuple[Any, Callable[[Any]
     """What each of the parts shows, and how."""
     state, view, focus, found = scene.state, scene.view, scene.focus, scene.findings
     attempts = await reader.attempts(state)
-    checkpoints = checkpoints_info(await reader.checkpoints(state), await reader.best(state), focus.attempt)
+    checkpoints = checkpoints_info(await reader.checkpoints(state), await reader.pick(state), focus.attempt)
     return [
         (head_info(state, attempts, focus, found, scene.inks, view), head),
         (findings_info(state.info.id, view, focus.attempt, found, scene.inks), findings_list),

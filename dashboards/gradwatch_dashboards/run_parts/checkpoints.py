@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from dash import html
 
+from gradwatch.checkpoints.selection import Pick
 from gradwatch.schema import BestStep, Checkpoint
 from gradwatch_dashboards.parts import aria, number
 
@@ -14,18 +15,23 @@ MAX_CHECKPOINTS = 100
 
 
 class CheckpointsInfo(NamedTuple):
-    """The checkpoints, the newest first, the best step, and the last one that was saved at or before it."""
+    """The checkpoints, the newest first, the best step, and the step whose checkpoints are worth keeping, with the reason."""
 
     checkpoints: tuple[Checkpoint, ...]
     best: BestStep | None
-    before: int | None
+    kept: int | None
+    reason: str
 
 
-def checkpoints_info(checkpoints: Sequence[Checkpoint], best: BestStep | None, attempt: int) -> CheckpointsInfo:
-    """The checkpoints of an attempt."""
+def checkpoints_info(checkpoints: Sequence[Checkpoint], pick: Pick, attempt: int) -> CheckpointsInfo:
+    """The checkpoints of an attempt; what is worth keeping is picked from the newest alone."""
     own = sorted((one for one in checkpoints if one.attempt == attempt), key=lambda one: -one.step)
-    before = next((one.step for one in own if best is not None and one.step <= best.step), None)
-    return CheckpointsInfo(tuple(own), best, before)
+    if pick.rated is None or pick.rated.curve.series.attempt != attempt:
+        return CheckpointsInfo(tuple(own), None, None, "")
+    kept = pick.kept
+    if kept is None:
+        return CheckpointsInfo(tuple(own), pick.best, None, "")
+    return CheckpointsInfo(tuple(own), pick.best, kept.checkpoints[0].step, kept.reason)
 
 
 def checkpoints_table(info: CheckpointsInfo) -> list[Any]:
@@ -36,6 +42,7 @@ def checkpoints_table(info: CheckpointsInfo) -> list[Any]:
         return [title, *said, html.P("None logged: run.log_checkpoint(path, step=…)", className="faint")]
     head = html.Thead(html.Tr([html.Th(name, scope="col") for name in ("Step", "Where", "Metrics")]))
     rows = [_row(one, _word(one.step, info)) for one in info.checkpoints[:MAX_CHECKPOINTS]]
+    said += [html.P(f"★ step {info.kept:,}: {info.reason}", className="faint")] if info.kept is not None else []
     return [title, *said, html.Table([head, html.Tbody(rows)], **aria(labelledby="checkpoints-title"))]
 
 
@@ -44,9 +51,9 @@ def _best(best: BestStep) -> list[Any]:
 
 
 def _word(step: int, info: CheckpointsInfo) -> str:
-    if info.best is None or step != info.before:
+    if step != info.kept:
         return ""
-    return "★ best" if step == info.best.step else "★ last before the best step"
+    return "★ best" if info.best is not None and step == info.best.step else "★ best saved"
 
 
 def _row(one: Checkpoint, word: str) -> html.Tr:

@@ -78,7 +78,7 @@ def _section(info: GridInfo, one: Section) -> html.Section:
         return html.Section(head, key=one.key, className="charts single", **aria(label=one.title))
     wide = info.view.view == ROLES
     alone = len(one.charts) == 1 and not wide
-    heads = [_column_heads(info)] if wide else []
+    heads = [_column_heads(info)] if wide and one.by_role else []
     charts = html.Div([_chart(chart, wide) for chart in one.charts], className="wide" if wide else "grid")
     more = [html.P(f"{one.more:,} more: narrow them down with the filter above.", className="faint")] if one.more else []
     return html.Section(

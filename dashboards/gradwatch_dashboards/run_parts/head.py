@@ -25,9 +25,11 @@ class RoleStand(NamedTuple):
 
 
 class HeadInfo(NamedTuple):
-    """What the head shows. `first` is the earliest finding above info."""
+    """What the head shows, of the attempt in focus but for the run's health. `first` is the earliest finding above info."""
 
     state: RunState
+    status: str
+    last_step: int | None
     attempts: tuple[Attempt, ...]
     focus: Focus
     roles: tuple[RoleStand, ...]
@@ -49,17 +51,18 @@ def head_info(
     first = min(bad, key=lambda one: (one.finding.start_step, not one.finding.role), default=None)
     roles = tuple(_stand(role, ink, counted) for role, ink in inks.items())
     shown = tuple(one for one in roles if one.role or one.worst is not None or len(roles) == 1)
-    return HeadInfo(state, tuple(attempts), focus, shown, first, view)
+    newest = focus.attempt == state.attempt
+    own = next((one.status for one in attempts if one.number == focus.attempt), state.status)
+    return HeadInfo(state, own, state.last_step if newest else focus.extent[1], tuple(attempts), focus, shown, first, view)
 
 
 def head(info: HeadInfo) -> list[Any]:
     """The head as it stands on the page."""
     state, run = info.state, info.state.info
-    attempt = next((one for one in info.attempts if one.number == info.focus.attempt), None)
     facts = [
         severity(state.health),
-        status(attempt.status if attempt is not None else state.status),
-        html.Span(["step ", html.B("–" if state.last_step is None else f"{state.last_step:,}", id="newest-step")]),
+        status(info.status),
+        html.Span(["step ", html.B("–" if info.last_step is None else f"{info.last_step:,}", id="newest-step")]),
         html.Span(["updated ", ago(state.last_update)]),
         html.Span(["project ", html.B(run.project)]),
         _attempts(info),
@@ -82,7 +85,7 @@ def _stand(role: str, ink: Ink, findings: Sequence[StoredFinding]) -> RoleStand:
 
 def _verdict(info: HeadInfo) -> html.P:
     if info.first is None:
-        said = "No problem found so far." if info.state.status == "running" else "No problem found."
+        said = "No problem found so far." if info.status == "running" else "No problem found."
         return html.P(said, className="verdict healthy")
     found = info.first.finding
     who = [html.B(found.role), " broke first: "] if found.role else ["First problem: "]

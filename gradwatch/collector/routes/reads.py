@@ -16,6 +16,7 @@ from gradwatch.client.answers import (
     Findings,
     Runs,
     Samples,
+    SampleSteps,
     SpanAnswer,
     Spans,
 )
@@ -49,12 +50,17 @@ def _spans(collector: Collector, asked: Asked) -> object:
 
 def _curves(collector: Collector, asked: Asked) -> object:
     given = dict(asked.given)
-    selection = Selection(metrics=given.pop("metric"), roles=given.pop("role"), buckets=given.pop("buckets") or 0, **given)
+    several = {f"{name}s": given.pop(name) for name in ("metric", "role", "scope")}
+    selection = Selection(**several, buckets=given.pop("buckets") or 0, **given)
     return Curves([CurveAnswer(*one) for one in collector.curves(asked.run, selection)])
 
 
 def _samples(collector: Collector, asked: Asked) -> object:
     return Samples(collector.samples(asked.run, **asked.given))
+
+
+def _sample_steps(collector: Collector, asked: Asked) -> object:
+    return SampleSteps(collector.sample_steps(asked.run, **asked.given))
 
 
 def _checkpoints(collector: Collector, asked: Asked) -> object:
@@ -76,6 +82,7 @@ def _best(collector: Collector, asked: Asked) -> object:
 SELECTION = (
     Parameter("metric", str, "only this metric; repeat it for several", many=True),
     Parameter("role", str, "only this role; repeat it for several, empty for the run as a whole", many=True),
+    Parameter("scope", str, "only this module group; repeat it for several, empty for the whole model", many=True),
     Parameter("stream", str, "only this stream: train, eval or rollout"),
     Parameter("attempt", int, "only this attempt"),
     Parameter("first_step", int, "from this step on"),
@@ -97,6 +104,9 @@ READS: tuple[Endpoint, ...] = (
     read(f"{RUN}/series", "The run's series with their first and last step", Spans, _spans),
     read(f"{RUN}/curves", "Selected series, each with the last write of every step", Curves, _curves, SELECTION),
     read(f"{RUN}/samples", "The run's samples by step", Samples, _samples, SAMPLES),
+    read(
+        f"{RUN}/sample-steps", "The steps that have samples", SampleSteps, _sample_steps, (Parameter("role", str, "of this role"),)
+    ),
     read(f"{RUN}/checkpoints", "The run's checkpoints", Checkpoints, _checkpoints),
     read(f"{RUN}/findings", "The run's findings by attempt and start step", Findings, _findings),
     read(f"{RUN}/events", "What happened to the run", Events, _events),

@@ -26,6 +26,7 @@ under its own name; any reward (`average episodic return`) and gradient norm (`g
 |---|---|---|---|---|
 """
 HERE = Path(__file__).parent
+NAMES_IN_INIT = {"run_id": "id"}
 BETTER = {"min": "lower", "max": "higher", "": "–"}
 
 
@@ -99,7 +100,10 @@ def formats_page() -> str:
 
 def settings_page() -> str:
     """Every setting, with its variable and default."""
-    rows = [f"| `{one.variable}` | `{one.name}` | {_default(one.default)} | {one.meaning} |" for one in SETTINGS]
+    rows = [
+        f"| `{one.variable}` | `{NAMES_IN_INIT.get(one.name, one.name)}` | {_default(one.default)} | {one.meaning} |"
+        for one in SETTINGS
+    ]
     return "\n".join(
         [
             "# Settings",

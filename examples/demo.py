@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,10 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
-from live_training import NAN_STEP, SPIKE, SPIKE_STEP, STEPS
+from faults import NAN_STEP, SPIKE, SPIKE_STEP, STEPS
 from rich.console import Console
 from rich.markup import escape
 
+from gradwatch.cli import INTERRUPTED
 from gradwatch.cli.service import Service, service
 from gradwatch.collector.server import server
 from gradwatch.schema import FINISHED, RunState, StoredFinding
@@ -72,13 +74,16 @@ def watch(one: Service, console: Console, folder: Path) -> set[tuple[str, str, i
     environment = os.environ | {"GRADWATCH_URL": one.url, "GRADWATCH_DIR": str(folder / "spool"), "GRADWATCH_MODE": "online"}
     command = [sys.executable, str(HERE / "live_training.py"), "--checkpoints", str(folder / "checkpoints")]
     known: dict[str, StoredFinding] = {}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as training:
-        while training.poll() is None:
-            show_new(one, console, known)
-            time.sleep(0.2)
-        trouble = training.stderr.read() if training.stderr is not None else ""
+    trouble = folder / "stderr"
+    with trouble.open("w") as stderr, subprocess.Popen(command, env=environment, stderr=stderr) as training:
+        try:
+            while training.poll() is None:
+                show_new(one, console, known)
+                time.sleep(0.2)
+        finally:
+            training.terminate()
     if training.returncode:
-        console.print(trouble, style="red", markup=False)
+        console.print(trouble.read_text(), style="red", markup=False)
     one.collector.watching.wait_until_judged(JUDGED_SECONDS)
     show_new(one, console, known)
     return {(found.finding.kind, found.finding.role, found.finding.start_step) for found in known.values()}
@@ -114,7 +119,7 @@ def exported(url: str, state: RunState) -> list[str]:
 
 
 def keep(console: Console, url: str, stay: bool) -> None:
-    console.print('\nNext: log your own training (README, "Log from a training loop"), or follow a log that is being written:')
+    console.print('\nNext: log your own training (README, "Watch a run"), or follow a log that is being written:')
     console.print("      .venv/bin/gradwatch up --follow YOUR_LOG        .venv/bin/gradwatch diagnose YOUR_LOG")
     if stay:
         console.print(f"\nThe page stays at [bold]{url}[/] until Ctrl-C.")
@@ -126,4 +131,8 @@ def keep(console: Console, url: str, stay: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

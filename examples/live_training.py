@@ -1,12 +1,8 @@
 """Train the solver and the verifier of solver_verifier.py, and log every step to a collector while it runs.
 
 This is what logging from a training loop looks like: `gradwatch.init`, `run.log` with a role, `run.log_samples`,
-`run.log_checkpoint`, `run.finish`. Two faults are injected on purpose, at steps that are known beforehand:
-
-- at `SPIKE_STEP` the verifier's loss is multiplied by `SPIKE`, as by one broken batch (the update is clipped);
-- at `NAN_STEP` the solver's loss is NaN, as after log(0); the update is skipped, as a gradient scaler skips it.
-
-Everything else is a real training.
+`run.log_checkpoint`, and the `with` block that finishes the run. Two faults are injected on purpose, at steps that are known
+beforehand: see faults.py. Everything else is a real training.
 """
 
 from __future__ import annotations
@@ -18,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from faults import NAN_STEP, SPIKE, SPIKE_STEP, STEPS
 from solver_verifier import (
     EVAL_EVERY,
     LEARNING_RATE,
@@ -36,9 +33,6 @@ from torch import Tensor
 
 import gradwatch
 
-STEPS = 300
-SPIKE_STEP, SPIKE = 150, 200.0
-NAN_STEP = 220
 SAVE_EVERY = 50
 SAMPLES = 3
 CLIP = 1.0

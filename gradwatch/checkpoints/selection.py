@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from gradwatch.checkpoints.rating import Kept, Measured, Rated, best_checkpoint
 from gradwatch.errors import GradwatchError
-from gradwatch.schema import BestStep, Checkpoint, Series, Span
+from gradwatch.schema import BestStep, Checkpoint, Series, Span, Trace
 
 HELD_OUT = tuple("score reward accuracy success_rate pass_rate f1 map bleu rouge wer cer error perplexity loss".split())
 """Held-out metrics in the order in which they are preferred: what the task is judged by comes before the loss."""
@@ -26,8 +26,8 @@ class Keeper(Protocol):
     def spans(self, run: str) -> list[Span]:
         """The run's series with their first and last step."""
 
-    def traces(self, run: str, wanted: Container[Series]) -> Iterator[Sequence[object]]:
-        """The wanted series as (series, steps, values), one by one."""
+    def traces(self, run: str, wanted: Container[Series]) -> Iterator[Trace]:
+        """The wanted series, one by one."""
 
 
 class Saver(Keeper, Protocol):
@@ -78,7 +78,7 @@ def judged_curves(keeper: Keeper, run: str, wish: Wish = NO_WISH) -> list[Measur
     if len(judged) > MAX_JUDGED:
         judged = [one for one in judged if not (one.role or one.agent or one.scope)][:MAX_JUDGED]
     wanted = frozenset(judged)
-    return [Measured(*one) for one in keeper.traces(run, wanted)]  # type: ignore[arg-type]
+    return [Measured(*one) for one in keeper.traces(run, wanted)]
 
 
 def best_step(curves: Iterable[Measured], wish: Wish = NO_WISH) -> BestStep | None:

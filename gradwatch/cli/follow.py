@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -20,8 +20,8 @@ from gradwatch.settings import Settings, load_settings
 
 
 def follow_command(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="logs, or folders of logs; they need not be there yet")],
-    project: Annotated[str | None, typer.Option("--project", help="the project that the runs belong to")] = None,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="logs, or folders of logs; they need not be there yet")],
+    project: Annotated[str | None, typer.Option("--project", help="the project of the runs (GRADWATCH_PROJECT)")] = None,
     run: Annotated[str | None, typer.Option("--run", help="the run's name instead of the file's")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="keep the runs in this folder, without a collector")] = None,
 ) -> None:
@@ -54,18 +54,17 @@ def _goal(settings: Settings, alone: bool) -> Iterator[_Goal]:
         from gradwatch.client.http_query import HttpQuery  # noqa: PLC0415
         from gradwatch.client.http_transport import HttpTransport  # noqa: PLC0415
 
-        transport = HttpTransport(settings.url, settings.api_key)
-        with HttpQuery(settings.url, settings.api_key) as query:
+        with (
+            closing(HttpTransport(settings.url, settings.api_key)) as transport,
+            HttpQuery(settings.url, settings.api_key) as query,
+        ):
             yield _Goal(transport, query, settings.url, f"sending to the collector at {settings.url}")
-        transport.close()
         return
     from gradwatch.collector.inprocess import InProcess  # noqa: PLC0415
 
-    store = InProcess(settings.data)
-    try:
-        yield _Goal(store, store.query, "", f"no collector answers at {settings.url}: keeping the runs in {settings.data}")
-    finally:
-        store.close()
+    why = "" if alone else f"no collector answers at {settings.url}: "
+    with closing(InProcess(settings.data)) as store:
+        yield _Goal(store, store.query, "", f"{why}keeping the runs in {settings.data}")
 
 
 def until_told() -> None:

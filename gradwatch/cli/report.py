@@ -110,7 +110,7 @@ def _epochs(store: Judged, run: str, spans: list[Span]) -> Callable[[int, int], 
 def verdict(one: Report) -> str:
     """The diagnosis in one sentence."""
     if not one.metrics:
-        return "no metrics: the log ends before its first step" if one.run.source else "no metrics were logged yet"
+        return "no metrics: the log ends before its first step" if one.run.format else "no metrics were logged yet"
     bad = [found for found in one.findings if found.severity != "info"]
     if not bad:
         over = f" over {one.run.rows:,} rows" if one.run.rows else ""  # what was logged live has no rows

@@ -162,13 +162,14 @@ class Batcher:
             self._notices.once("series", f"more than {MOST_SERIES:,} series: {key[:100]!r} and all later ones are dropped")
             self.losses.append(Loss(1, f"more than {MOST_SERIES:,} series"))
             return None
-        if not 0 < len(key) <= MOST_KEY:
+        text = clean(key)
+        if not 0 < len(text) <= MOST_KEY:
             self._notices.once(
-                "key", f"a key of {len(key):,} characters is left out ({key[:60]!r}…): 1 to {MOST_KEY:,} are allowed"
+                "key", f"a key of {len(text):,} characters is left out ({text[:60]!r}…): 1 to {MOST_KEY:,} are allowed"
             )
             return None
         self._series += 1
-        place = places[name] = _Place(self._series_of(context, clean(key), stat))
+        place = places[name] = _Place(self._series_of(context, text, stat))
         return place
 
     def _series_of(self, context: Context, key: str, stat: str) -> Series:

@@ -11,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from gradwatch.client.identity import parent_pid
+from gradwatch.client.text import error_line
 from gradwatch.schema import FAILED, INTERRUPTED
 
 
@@ -37,7 +38,6 @@ class _State:
         self.is_installed = False
         self.finalized_in = 0
         self.next_hook: Any = None
-        self.next_handler: Any = None
 
 
 _STATE = _State()
@@ -63,7 +63,7 @@ def forget(run: Ending) -> None:
 
 
 def active() -> list[Any]:
-    """The active runs of this process, the newest last."""
+    """The active runs of this process and those that are ending, the newest last."""
     return list(_STATE.runs)
 
 
@@ -99,7 +99,7 @@ def _after_fork() -> None:
 def _on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else FAILED
     for run in active():
-        run.mark(status, f"{kind.__name__}: {error}")
+        run.mark(status, error_line(error))
     _STATE.next_hook(kind, error, trace)
 
 
@@ -108,19 +108,26 @@ def _install_handler() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     present = signal.getsignal(signal.SIGTERM)
-    if present is not _on_term and (present is signal.SIG_DFL or callable(present)):
-        _STATE.next_handler = present
-        signal.signal(signal.SIGTERM, _on_term)
+    if not isinstance(present, _OnTerm) and (present is signal.SIG_DFL or callable(present)):
+        signal.signal(signal.SIGTERM, _OnTerm(present))
 
 
-def _on_term(number: int, frame: FrameType | None) -> None:
-    """Log the end, then do what would have been done without us: another handler's work, or the default death."""
-    for run in active():
-        run.mark(INTERRUPTED, "SIGTERM")
-    if callable(_STATE.next_handler):
-        _STATE.next_handler(number, frame)
-        return
-    for run in active():
-        run.finish(INTERRUPTED)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
+class _OnTerm:
+    """A handler that logs the end, then does what `before` would have done without us: its own work, or the default death.
+
+    Each one knows its own `before`: a handler of the user's may stand between two of them and call the one below it.
+    """
+
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        for run in active():
+            run.mark(INTERRUPTED, "SIGTERM")
+        if callable(self._before):
+            self._before(number, frame)
+            return
+        for run in active():
+            run.finish(INTERRUPTED)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
+from gradwatch.client.flag import Flag
 from gradwatch.client.records import Metrics, Record
 from gradwatch.client.steps import StepCounter
 
@@ -36,7 +37,7 @@ class RecordQueue:
     The lock is reentrant since a signal's handler may log while the interrupted code does.
     """
 
-    def __init__(self, limit: int, wake: threading.Event) -> None:
+    def __init__(self, limit: int, wake: Flag) -> None:
         self._limit = limit
         self._much = min(limit, WAKE_WEIGHT)
         self._wake = wake

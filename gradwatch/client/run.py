@@ -15,7 +15,7 @@ from gradwatch.client.notices import Notices, harmless, print_line
 from gradwatch.client.records import NO_CONTEXT, Context, Happened, Metrics, Samples, Saved
 from gradwatch.client.rollouts import copy_row
 from gradwatch.client.snapshot import snapshot
-from gradwatch.client.text import clean, cut, name, plain
+from gradwatch.client.text import clean, cut, error_line, name, plain
 from gradwatch.client.worker import Backlog, Worker
 from gradwatch.schema import FAILED, FINISHED, INTERRUPTED, STATUSES, Advice, Event
 
@@ -42,7 +42,8 @@ class Run:
         self._ended: Worker | None = None
         self._starting = threading.RLock()
         self._ended_as = FINISHED
-        self._is_over = False
+        self._ender = 0
+        self.is_over = False
 
     @property
     def name(self) -> str:
@@ -157,24 +158,30 @@ class Run:
 
         What cannot be delivered stays in the spool, and a line on stderr says how to send it. A second call does nothing.
         """
+        me = threading.get_ident()
         with self._starting:
-            first, self._is_over = not self._is_over, True
+            first, self.is_over = not self.is_over, True
             self._ended, self._worker = self._worker or self._ended, None
-        lifecycle.forget(self)
-        worker = self._ended
-        if worker is None:
-            return
+            # A signal's handler that interrupts the wait below must not wait again: what is left goes to the spool at once.
+            seconds = 0.0 if self._ender == me else self._flush_seconds
+            self._ender = me
         final = max(status if status in STATUSES[1:] else FINISHED, self._ended_as, key=STATUSES.index)
-        worker.end(final, self._flush_seconds)
-        if first:
-            self._say_end(worker, final)
+        try:
+            if self._ended is not None:
+                self._ended.end(final, seconds)
+        finally:
+            # Not before: until then a signal's handler has to know of it.
+            lifecycle.forget(self)
+        if first and self._ended is not None:
+            self._say_end(self._ended, final)
         if status not in STATUSES[1:]:
             raise ValueError(f"finish({status!r}): the status is one of {', '.join(STATUSES[1:])}; taken as {final}")
 
+    @harmless(None)
     def mark(self, status: str, message: str) -> None:
-        """The process is about to end as `status`: it is logged now, and `finish` will say no less."""
-        self._ended_as = max(status, self._ended_as, key=STATUSES.index)
-        if self._worker is not None and not self._is_over:
+        """The process is about to end as `status`: it is logged now, and `finish` will say no less. A second time nothing is."""
+        is_known, self._ended_as = status == self._ended_as, max(status, self._ended_as, key=STATUSES.index)
+        if self._worker is not None and not is_known:
             self._worker.put(Happened(Event(kind=status, message=cut(message, 1000), wall_time=time())))
 
     def after_fork(self) -> None:
@@ -196,8 +203,8 @@ class Run:
             status = INTERRUPTED
         elif error is not None and not (isinstance(error, SystemExit) and not error.code):
             status = FAILED
-        if status != FINISHED:
-            self.mark(status, f"{type(error).__name__}: {error}")
+        if error is not None and status != FINISHED:
+            self.mark(status, error_line(error))
         self.finish(status)
 
     def begin(self) -> None:
@@ -209,7 +216,7 @@ class Run:
         if self._begin is None:
             return None
         with self._starting:
-            if self._is_over:
+            if self.is_over:
                 self.notices.once("over", f"run {self.id} is finished in this process: what is logged to it now is left out")
                 return None
             if self._worker is None:

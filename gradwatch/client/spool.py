@@ -106,9 +106,7 @@ class Spool:
         """Keep a batch that the collector refused, in a file that is not sent again by itself."""
         path = self._folder / f"{self._stem}{SUFFIX}{REFUSED}"
         if self._refused < 0:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._refused = os.open(path, _FLAGS, 0o600)
-            self._write(self._refused, self._header)
+            self._refused = self._create(path)
         self._write(self._refused, encode_frame(BATCH, self._encoder.encode(batch)))
         return path
 
@@ -127,14 +125,23 @@ class Spool:
             self._refused = -1
 
     def _begin(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._stem}@{self._made:04d}{SUFFIX}"
-        file = os.open(path, _FLAGS, 0o600)
-        self._write(file, self._header)
         self.sync(now=True)
+        file = self._create(path)
         self._let_go()
         self._file, self._made = file, self._made + 1
         self._segments.append(_Segment(path, len(self._header)))
+
+    def _create(self, path: Path) -> int:
+        """A file that holds the header. Where the disk fails nothing is left open, and the next try starts the file anew."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, _FLAGS | os.O_TRUNC, 0o600)
+        try:
+            self._write(file, self._header)
+        except OSError:
+            os.close(file)
+            raise
+        return file
 
     def _is_full(self, frame: bytes) -> bool:
         size = self._segments[-1].size

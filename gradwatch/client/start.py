@@ -96,7 +96,7 @@ def start(
     _check(settings, resume)
     notices = Notices(quiet)
     for run in lifecycle.active():
-        if settings.run_id and run.id == settings.run_id:
+        if run.id == settings.run_id and not run.is_over:
             return run  # type: ignore[no-any-return]
     run_id = settings.run_id or _new_run_id()
     if settings.mode == DISABLED:

@@ -29,7 +29,7 @@ class StepCounter:
     def skip(self, record: Metrics) -> None:
         """Count a call whose values were dropped."""
         given = record.context.stream
-        for stream in {given or resolve(key).stream for key in record.values}:
+        for stream in {given or resolve(str(key)).stream for key in record.values}:
             if type(record.step) is int:
                 self.at(stream, record.step)
             else:

@@ -18,6 +18,15 @@ def clean(text: Any) -> str:
     return string if string.isascii() else string.encode("utf-8", "replace").decode()
 
 
+def error_line(error: BaseException) -> str:
+    """What kind of error it is and what it says, where it can say anything."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception:  # noqa: BLE001 - the client boundary: a user's exception may fail to be text
+        return kind
+
+
 def name(text: Any) -> str:
     """Clean text of at most `MOST_NAME` characters: a role, an agent, a stream."""
     return clean(text)[:MOST_NAME]

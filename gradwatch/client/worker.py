@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradwatch.client.batches import Batcher
+from gradwatch.client.flag import Flag
 from gradwatch.client.frames import Header
 from gradwatch.client.identity import Identity
 from gradwatch.client.notices import Notices
@@ -50,8 +51,8 @@ class Worker:
         self.folder = settings.dir
         self.outcome = Outcome(page_base, notices)
         self._notices = notices
-        self._wake = threading.Event()
-        self._done = threading.Event()
+        self._wake = Flag()
+        self._done = Flag()
         self._moved = threading.Condition()
         self._ending = ""
         self._polls = len(POLLS)
@@ -113,7 +114,7 @@ class Worker:
                 self._moved.wait(min(remaining, 0.5))
 
     def end(self, status: str, seconds: float) -> None:
-        """End the process's part: deliver the rest within `seconds`, put what is left in the spool."""
+        """End the process's part: deliver the rest within `seconds`, spool what is left. A second call may cut it short."""
         self._ending = status
         self._wake.set()
         try:
@@ -126,8 +127,7 @@ class Worker:
 
     def _run(self) -> None:
         while not self._sender.abandoned:
-            self._wake.wait(AWAY_SECONDS if self._sender.backoff.remaining else COLLECT_SECONDS)
-            self._wake.clear()
+            self._wake.take(AWAY_SECONDS if self._sender.backoff.remaining else COLLECT_SECONDS)
             ending = self._ending
             try:
                 self._turn(ending)
@@ -171,11 +171,10 @@ class Worker:
         sender.tell_losses(now=True)
         sender.turn()
         while sender.backoff.is_asked and not sender.line.is_clear and not sender.abandoned:
-            self._wake.wait(sender.backoff.remaining)
-            self._wake.clear()
+            self._wake.take(sender.backoff.remaining)
             sender.turn()
         if sender.line.is_clear and self.outcome.points:
-            self._wake.wait(LAST_POLL_SECONDS)
+            self._wake.take(LAST_POLL_SECONDS)
         sender.add_empty(status)
         sender.turn()
         sender.close()

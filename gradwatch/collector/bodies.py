@@ -19,6 +19,7 @@ from gradwatch.wire import JSON, MSGPACK
 
 MOST_SENT = 32 * 2**20
 MOST_UNPACKED = 256 * 2**20
+MOST_SILENCE = 30.0
 INLINE_BYTES = 64 * 1024
 """Up to here a body is decoded on the event loop: handing it to a thread takes longer."""
 
@@ -28,10 +29,11 @@ Decoded = TypeVar("Decoded")
 
 
 class Limits(NamedTuple):
-    """Bytes that a body may have as it is sent, and when it is unpacked."""
+    """Bytes that a body may have as it is sent, and when it is unpacked; seconds without any of it."""
 
     sent: int = MOST_SENT
     unpacked: int = MOST_UNPACKED
+    silence: float = MOST_SILENCE
 
 
 LIMITS = Limits()
@@ -72,13 +74,19 @@ def _announced(request: Request, limits: Limits) -> int:
 
 
 async def _read(request: Request, limits: Limits, hold: Hold) -> bytes:
-    parts, count = [], 0
-    async for part in request.stream():
-        count += len(part)
-        if count > limits.sent:
-            raise _too_large("the body", limits.sent)
-        hold.reach(count)
-        parts.append(part)
+    """The body as it comes. A sender that has gone silent, its machine perhaps lost, must not hold its room for ever."""
+    parts, count, clock = [], 0, asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(limits.silence) as patience:
+            async for part in request.stream():
+                count += len(part)
+                if count > limits.sent:
+                    raise _too_large("the body", limits.sent)
+                hold.reach(count)
+                parts.append(part)
+                patience.reschedule(clock() + limits.silence)
+    except TimeoutError as error:
+        raise RefusedError(f"nothing came for {limits.silence:g} seconds in the midst of the body: send it again", 408) from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -6,14 +6,16 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from gradwatch.collector.advice import advise
 from gradwatch.collector.counts import Counts
 from gradwatch.collector.listening import Listeners
 from gradwatch.collector.memory import RunMemory
 from gradwatch.collector.opening import open_run
-from gradwatch.collector.stamping import dated, stamped
+from gradwatch.collector.stamping import dated, is_time, stamped
 from gradwatch.collector.watching import Watching
-from gradwatch.collector.writing import Submission
+from gradwatch.collector.writing import Failure, Submission
 from gradwatch.errors import RefusedError, StoreError
 from gradwatch.schema import Advice, Block, Checkpoint, StoredFinding
 from gradwatch.store.base import Append, Appended
@@ -47,11 +49,14 @@ class Committer:
         self._attempts.pop(request.id, None)
         return opened
 
-    def commit(self, group: Sequence[Submission]) -> None:
-        """Make the group durable and resolve its futures; an unknown run is refused and leaves the others alone."""
+    def commit(self, group: Sequence[Submission]) -> list[Failure]:
+        """Make the group durable and resolve its futures; an unknown run is refused and leaves the others alone.
+
+        What is given back has its points in the store, and what goes with them could not be kept: a retry adds that alone.
+        """
         prepared = [ready for one in group if (ready := self._prepared(one)) is not None]
         if not prepared:
-            return
+            return []
         begun = time.perf_counter()
         appended = self._store.append_group(
             [
@@ -59,13 +64,15 @@ class Committer:
                 for one in prepared
             ]
         )
-        self._note(prepared, appended)
+        noted = [self._noted(one, done) for one, done in zip(prepared, appended, strict=True)]
         self._counts.commits += 1
         self._counts.commit_seconds += time.perf_counter() - begun
         for one, done in zip(prepared, appended, strict=True):
             self._remember(one, done)
-        for one, done in zip(prepared, appended, strict=True):
-            one.submission.future.set_result(self._ack(one, done))
+        for one, done, failure in zip(prepared, appended, noted, strict=True):
+            if failure is None:
+                one.submission.future.set_result(self._ack(one, done))
+        return [failure for failure in noted if failure is not None]
 
     def _prepared(self, one: Submission) -> Prepared | None:
         try:
@@ -84,20 +91,26 @@ class Committer:
             known[process] = self._store.attempt_of(run, process)
         return known[process]
 
-    def _note(self, prepared: Sequence[Prepared], appended: Sequence[Appended]) -> None:
-        """Keep what is not points. All of it may come twice: a batch may be known whose collector died before it got here."""
-        now = time.time()
-        for one, done in zip(prepared, appended, strict=True):
-            run, batch = one.submission.run, one.submission.batch
-            if batch.checkpoints:
-                self._store.put_checkpoints(run, dated(batch.checkpoints, one.attempt, now))
-                self._checkpoints.pop(run, None)
-            # A repeated event is known by its time; one that was given none until now cannot be told from another one.
-            events = [event for event in batch.events if event.wall_time or not done.duplicate]
-            if events:
-                self._store.put_events(run, dated(events, one.attempt, now))
-            if batch.status:
-                self._store.end_process(run, batch.process, batch.status)
+    def _noted(self, one: Prepared, done: Appended) -> Failure | None:
+        """Keep what is not points; a failure concerns this batch alone, since the points of all are committed."""
+        try:
+            self._note(one, done, time.time())
+        except (SQLAlchemyError, ValueError, TypeError, OverflowError) as error:
+            return Failure(one.submission, error)
+        return None
+
+    def _note(self, one: Prepared, done: Appended, now: float) -> None:
+        """All of it may come twice: a batch may be known whose collector died before it got here."""
+        run, batch = one.submission.run, one.submission.batch
+        if batch.checkpoints:
+            self._store.put_checkpoints(run, dated(batch.checkpoints, one.attempt, now))
+            self._checkpoints.pop(run, None)
+        # A repeated event is known by its time; one that was given none until now cannot be told from another one.
+        events = [event for event in batch.events if is_time(event.wall_time) or not done.duplicate]
+        if events:
+            self._store.put_events(run, dated(events, one.attempt, now))
+        if batch.status:
+            self._store.end_process(run, batch.process, batch.status)
 
     def _remember(self, one: Prepared, done: Appended) -> None:
         if done.duplicate:

@@ -35,7 +35,10 @@ def from_json(body: bytes, kind: type[Read]) -> Read:
 
 def _from_python(body: bytes, kind: type[Read]) -> Read:
     try:
-        return msgspec.convert(json.loads(body), kind, strict=False)
+        read = json.loads(body)
+        # Python reads text that UTF-8 cannot hold, and no store can keep; nothing else is wanted of this.
+        msgspec.json.encode(read)
+        return msgspec.convert(read, kind, strict=False)
     except msgspec.ValidationError as error:
         raise RefusedError(f"the body does not fit: {error}") from error
     except (ValueError, RecursionError) as error:

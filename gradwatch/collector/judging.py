@@ -104,8 +104,9 @@ class ChildJudge:
 
     def _send(self, question: Begin | Judge | Forget) -> None:
         if self._child is None:
-            # In a session of its own, so that a Ctrl-C at the terminal reaches the collector alone.
-            command = [sys.executable, "-m", __name__]
+            # In a session of its own, so that a Ctrl-C at the terminal reaches the collector alone. With -P, since Python would
+            # else import a file of the working directory that is called like a module.
+            command = [sys.executable, "-P", "-m", __name__]
             self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         try:
             assert self._child.stdin is not None

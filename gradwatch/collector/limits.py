@@ -12,6 +12,7 @@ from gradwatch.wire import RESUMES, Batch, OpenRun
 MAX_ID = 200
 MAX_NAME = 1000
 MAX_SERIES = 100_000
+MAX_DEPTH = 50
 ENDS = ("", FINISHED, INTERRUPTED, FAILED)
 _ID = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 
@@ -25,6 +26,8 @@ def check_open(request: OpenRun) -> None:
     if request.resume not in RESUMES:
         raise RefusedError(f"resume is {request.resume!r}: it must be one of {', '.join(RESUMES)}")
     _require_small("rank", [request.rank])
+    _require_plain("config", request.config)
+    _require_plain("roles", request.roles)
 
 
 def check_batch(batch: Batch) -> None:
@@ -35,6 +38,8 @@ def check_batch(batch: Batch) -> None:
         raise RefusedError(f"status is {batch.status!r}: it must be one of {', '.join(ENDS[1:])}, or empty while the process runs")
     for place, numbers in _numbers(batch):
         _require_small(place, numbers)
+    for at, event in enumerate(batch.events):
+        _require_plain(f"events[{at}].facts", event.facts)
 
 
 def check_series(series: list[Series]) -> None:
@@ -50,7 +55,7 @@ def check_series(series: list[Series]) -> None:
 
 def _numbers(batch: Batch) -> Iterator[tuple[str, Iterable[int | None]]]:
     for at, sample in enumerate(batch.samples):
-        yield f"samples[{at}]", (sample.step, sample.turn, sample.prompt_tokens, sample.output_tokens, sample.flags)
+        yield f"samples[{at}]", (sample.step, sample.turn, sample.prompt_tokens, sample.output_tokens, sample.flags, sample.attempt)
     for at, one in enumerate(batch.checkpoints):
         yield f"checkpoints[{at}]", (one.step, one.attempt)
     for at, event in enumerate(batch.events):
@@ -61,6 +66,23 @@ def _require_small(place: str, numbers: Iterable[int | None]) -> None:
     for number in numbers:
         if number is not None and not -(2**63) <= number < 2**63:
             raise RefusedError(f"{place} has the number {str(number)[:40]}: whole numbers must fit into 64 bits")
+
+
+def _require_plain(place: str, value: object, depth: int = 0) -> None:
+    """What is kept as it comes must have a form in JSON and in msgpack, or nobody could ask for it again."""
+    if depth > MAX_DEPTH:
+        raise RefusedError(f"{place} is nested more than {MAX_DEPTH} deep: send it flatter, or as text")
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise RefusedError(f"{place} has the number {str(value)[:40]}: whole numbers must fit into 64 bits, send it as text")
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            if not isinstance(key, str | int | float):
+                raise RefusedError(f"{place} has the key {str(key)[:40]!r}: keys must be text")
+            _require_plain(place, one, depth + 1)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _require_plain(place, one, depth + 1)
 
 
 def _require_text(place: str, text: str, least: int = 0) -> None:

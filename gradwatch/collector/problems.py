@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from gradwatch.collector.counts import Counts
@@ -36,6 +36,9 @@ def answered(handler: Handler, counts: Counts) -> Handler:
             return problem(error.status, str(error), request.url.path)
         except UnavailableError as error:
             return _unavailable(error, request, counts)
+        except ClientDisconnect:
+            # The sender has gone, which is no trouble of ours; nobody reads this answer.
+            return problem(400, "the request broke off", request.url.path)
         except Exception:
             counts.fail("request")
             logger.exception("%s %s failed", request.method, request.url.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TypeVar
 
@@ -32,11 +33,14 @@ def stamped(block: Block, attempt: int) -> Block:
 def dated(records: list[Stamped], attempt: int, now: float) -> list[Stamped]:
     """The records with `attempt` in place of 0, and `now` in place of no wall time."""
     return [
-        msgspec.structs.replace(one, attempt=one.attempt or attempt, wall_time=one.wall_time or now)
-        if not (one.attempt and one.wall_time)
-        else one
+        msgspec.structs.replace(one, attempt=one.attempt or attempt, wall_time=one.wall_time if is_time(one.wall_time) else now)
         for one in records
     ]
+
+
+def is_time(seconds: float) -> bool:
+    """Whether it says when: 0 and NaN stand for a time that is not known, and no clock shows an infinite one."""
+    return seconds != 0 and math.isfinite(seconds)
 
 
 @lru_cache(maxsize=100_000)

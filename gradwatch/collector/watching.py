@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import NamedTuple
 
@@ -59,6 +59,7 @@ class Watching:
         self._judged: dict[str, int] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()
         self._findings: dict[str, tuple[StoredFinding, ...]] = {}
+        self._reading = Lock()
         self._changed = Condition()
         self._closing = False
         self._thread = Thread(target=self._follow, name="gradwatch-watcher", daemon=True)
@@ -101,7 +102,9 @@ class Watching:
 
     def refresh(self, run: str) -> tuple[StoredFinding, ...]:
         """Read the run's findings again: something beside the watcher has changed one."""
-        self._findings[run] = found = tuple(self._store.findings(run))
+        # Of two who read at once the later reader must be the one who is remembered.
+        with self._reading:
+            self._findings[run] = found = tuple(self._store.findings(run))
         return found
 
     def lag(self) -> Lag:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from threading import Condition, Event, Lock, Thread
@@ -38,14 +38,23 @@ class Submission(NamedTuple):
     future: Future[Ack]
 
 
+class Failure(NamedTuple):
+    """A submission that a commit could not finish, and why."""
+
+    submission: Submission
+    error: Exception
+
+
 class Writer:
-    """Runs `commit` on groups of submissions; it must resolve each one's future, or raise.
+    """Runs `commit` on groups of submissions; it must resolve each one's future, give it back as a failure, or raise.
 
     Where it raises on a group, each submission is tried alone, so that one bad batch never fails another. `tidy` is called now and
     then, when nothing waits.
     """
 
-    def __init__(self, commit: Callable[[list[Submission]], None], tidy: Callable[[], None], idle: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self, commit: Callable[[list[Submission]], Sequence[Failure]], tidy: Callable[[], None], idle: float = IDLE_SECONDS
+    ) -> None:
         self._commit = commit
         self._tidy = tidy
         self._idle = idle
@@ -112,7 +121,7 @@ class Writer:
         group: list[Submission] = []
         self._thread.submit(self._work, group).add_done_callback(partial(self._settle, group))
 
-    def _work(self, group: list[Submission]) -> None:
+    def _work(self, group: list[Submission]) -> Sequence[Failure]:
         """Commit what comes next; `group` tells what that was, should it fail."""
         with self._owner:
             if self._suspects:
@@ -121,9 +130,10 @@ class Writer:
                 self._gather()
                 group.extend(self._taken())
         begun = monotonic()
-        self._commit(group)
+        failures = self._commit(group)
         self.trouble = ""
         self._last_seconds = monotonic() - begun
+        return failures
 
     def _gather(self) -> None:
         """Wait for those who had their ack a moment ago and are about to send again, for less than their own commit would take.
@@ -139,7 +149,7 @@ class Writer:
             points += len(self._queue[0].points)
             yield self._queue.popleft()
 
-    def _settle(self, group: list[Submission], work: Future[None]) -> None:
+    def _settle(self, group: list[Submission], work: Future[Sequence[Failure]]) -> None:
         error = work.exception()
         failed = [one for one in group if not one.future.done()] if error is not None else []
         self._forget(group)
@@ -151,17 +161,19 @@ class Writer:
             self._scheduled = bool(self._suspects or self._queue)
             if self._scheduled:
                 self._schedule()
-        if error is not None and len(group) == 1:
-            self._give_up(failed, error)
+        if error is None:
+            for one in work.result():
+                self._give_up(one.submission, one.error)
+        elif len(group) == 1 and failed:
+            self._give_up(failed[0], error)
 
-    def _give_up(self, group: list[Submission], error: BaseException) -> None:
+    def _give_up(self, one: Submission, error: BaseException) -> None:
         self.errors += 1
         told = _told(error)
         self.trouble = str(told) if isinstance(told, UnavailableError) else self.trouble
-        for one in group:
-            logger.error("batch %r of run %r was not committed", one.batch.id, one.run, exc_info=error)
-            one.future.set_exception(told)
-        self._forget(group)
+        logger.error("batch %r of run %r was not committed", one.batch.id, one.run, exc_info=error)
+        one.future.set_exception(told)
+        self._forget([one])
 
     def _forget(self, group: list[Submission]) -> None:
         with self._owner:

@@ -21,7 +21,7 @@ def run_name(path: Path, run: str = "") -> str:
     stem = storable(path.name.removesuffix(".gz"))
     stem = stem.rpartition(".")[0] or stem
     folder = path.resolve().parent
-    if stem.lower() in _NAMELESS:
+    if stem.lower() in _NAMELESS or stem.startswith("events.out.tfevents"):  # whose folder is the run, as TensorBoard has it
         folder = folder.parent if folder.name.startswith("checkpoint-") else folder
         return storable(folder.name) or stem
     return stem

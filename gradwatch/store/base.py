@@ -110,7 +110,7 @@ class PointLog(Protocol):
     def append_group(self, appends: Sequence[Append]) -> list[Appended]:
         """Durably add many appends, of any runs, in their order and in one transaction.
 
-        Where a batch id among them was committed before, each is added in a transaction of its own.
+        One whose batch id was committed before, or came earlier in the group, adds nothing.
         """
 
     def replay(self, run: str, after: int = 0, size: int = 50_000) -> Iterator[tuple[int, Block]]:

@@ -8,6 +8,7 @@ keeps one NaN's payload for all of them.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,9 @@ from gradwatch.store.columns import (
 from gradwatch.store.growth import Growth, Tail
 from gradwatch.store.samples import insert_samples, select_sample_steps, select_samples
 from gradwatch_migrations import points as migrations
+
+MOST_TAILS = 256
+"""Runs whose series and numbers are at hand, those that grew last; a further one's are read from the database again."""
 
 
 def connect(path: Path | None, file_access: bool = False, memory_mb: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -80,7 +84,7 @@ class PointStore:
         self._database = database
         self._writer = database.cursor()
         self._owner = Lock()
-        self._tails: dict[str, Tail] = {}
+        self._tails: OrderedDict[str, Tail] = OrderedDict()
         # DuckDB looks into the dictionary at every statement; to register it anew would cost each append a millisecond.
         self._block = no_columns()
         self._writer.register("block", self._block)
@@ -98,7 +102,7 @@ class PointStore:
                     self._insert_samples(run, growth, samples)
                     self._insert_batches([growth.row(run, batch_id)])
             except _CommittedBeforeError:
-                return self._tails[run].sequence
+                return self._tail(run).sequence
             self._tails[run] = growth.tail()
             return growth.sequence
 
@@ -109,13 +113,23 @@ class PointStore:
                 return self._append_together(appends)
             except _CommittedBeforeError:
                 # Which of them were known is not worth a look at every group: retries are rare.
-                return [self._append_alone(one) for one in appends]
+                return self._append_fresh(appends)
 
-    def _append_alone(self, append: Append) -> Appended:
-        try:
-            return self._append_together([append])[0]
-        except _CommittedBeforeError:
-            return Appended(self._tail(append.run).sequence, duplicate=True)
+    def _append_fresh(self, appends: Sequence[Append]) -> list[Appended]:
+        """Add those whose batch id is new, in one transaction as well: all of them, or none."""
+        known = point_queries.known_batches(self._writer, [(one.run, one.batch_id) for one in appends])
+        fresh: list[Append] = []
+        is_fresh = []
+        for one in appends:
+            is_fresh.append(one.batch_id is None or (one.run, one.batch_id) not in known)
+            if is_fresh[-1]:
+                fresh.append(one)
+                known.add((one.run, one.batch_id))
+        added = iter(self._append_together(fresh))
+        return [
+            next(added) if new else Appended(self._tail(one.run).sequence, duplicate=True)
+            for one, new in zip(appends, is_fresh, strict=True)
+        ]
 
     def _append_together(self, appends: Sequence[Append]) -> list[Appended]:
         growths = {run: Growth(self._tail(run)) for run in dict.fromkeys(one.run for one in appends)}
@@ -246,11 +260,16 @@ class PointStore:
             self._database.close()
 
     def _tail(self, run: str) -> Tail:
-        if run not in self._tails:
-            with self._reader() as reader:
-                series = {one: series_id for series_id, one in point_queries.series_of(reader, run).items()}
-                self._tails[run] = Tail(series, *point_queries.last_numbers(reader, run))
-        return self._tails[run]
+        tail = self._tails.pop(run, None) or self._stored_tail(run)
+        self._tails[run] = tail
+        while len(self._tails) > MOST_TAILS:
+            self._tails.popitem(last=False)
+        return tail
+
+    def _stored_tail(self, run: str) -> Tail:
+        with self._reader() as reader:
+            series = {one: series_id for series_id, one in point_queries.series_of(reader, run).items()}
+            return Tail(series, *point_queries.last_numbers(reader, run))
 
     @contextmanager
     def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -54,6 +54,10 @@ class LocalStore:
         """All runs, or those of a project, the newest first."""
         return self._metadata.runs(project)
 
+    def info(self, run: str) -> RunInfo | None:
+        """What is known of one run; None where there is no such run."""
+        return next(iter(self._metadata.runs(run=run)), None)
+
     def states(self, project: str | None = None) -> list[RunState]:
         """Every run as it stands, or those of a project, the newest first."""
         return self._states(self._metadata.runs(project))
@@ -114,7 +118,7 @@ class LocalStore:
         return self._points.append(run, points, samples, batch_id)
 
     def append_group(self, appends: Sequence[Append]) -> list[Appended]:
-        """Durably add many appends, of any runs, in one transaction (in one each where a batch id among them is known)."""
+        """Durably add many appends, of any runs, in one transaction; one whose batch id is known adds nothing."""
         for run in {one.run for one in appends}:
             self._require(run)
         return self._points.append_group(appends)

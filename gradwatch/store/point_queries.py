@@ -66,6 +66,11 @@ def insert_batches(cursor: duckdb.DuckDBPyConnection, rows: Sequence[tuple[objec
         cursor.execute(_INSERT_BATCHES, [*transposed(rows), committed])
 
 
+def known_batches(cursor: duckdb.DuckDBPyConnection, batches: Sequence[tuple[str, str | None]]) -> set[tuple[str, str | None]]:
+    """Those of the batches (run, batch id) that were committed."""
+    return {(run, batch_id) for run, batch_id in cursor.execute(_SELECT_KNOWN_BATCHES, transposed(batches)).fetchall()}
+
+
 def points_between(cursor: duckdb.DuckDBPyConnection, run: str, after: int, last: int) -> Columns:
     """The run's points with sequence numbers in (after, last], in their order."""
     return cursor.execute(_SELECT_POINTS, [after, last, run]).fetchnumpy()
@@ -142,6 +147,12 @@ SELECT
     unnest($5::BIGINT[]),
     unnest($6::BIGINT[]),
     $7
+"""
+
+_SELECT_KNOWN_BATCHES = """
+SELECT run, batch_id
+FROM batches
+JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::VARCHAR[]) AS batch_id) USING (run, batch_id)
 """
 
 _SELECT_SERIES = """

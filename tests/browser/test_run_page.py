@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,8 @@ from browser.site import Site
 from browser.test_live import PLOTS, RANGES
 from browser.visits import Visits
 from playwright.sync_api import BrowserContext, Page, expect
+
+from gradwatch.schema import Block, Checkpoint, Sample, Series
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -116,12 +119,29 @@ def test_an_unknown_run_says_so_and_leads_back(visit: Visits) -> None:
     expect(page.locator("tbody tr").first).to_be_visible()
 
 
+def test_no_page_is_wider_than_the_window_however_long_its_names(visit: Visits, site: Site) -> None:
+    word = "endless" * 40
+    points = Block()
+    points.add(Series("grad_norm", word, role=word, scope=word), 1, math.nan, 0.0)
+    points.add(Series(f"my/{word}", f"my/{word}"), 1, 1.0, 0.0)
+    sample = Sample(step=1, role=word, agent=word, prompt=word, output=word, rewards={word: 1.0})
+    site.trainer("long", word).log(points, [sample], [Checkpoint(step=1, uri=word, metrics={word: 1.0})])
+    assert site.collector.watching.wait_until_judged(10)
+    for path, shown in (("/runs/long", ".finding"), ("/runs/long?view=roles", ".columns"), ("/", "table.runs")):
+        page = visit(path)
+        expect(page.locator(shown).first).to_be_visible()
+        for width in (1400, 1000, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_a_chart_is_told_in_words_and_the_page_has_its_landmarks(page: Page) -> None:
     drawn(page)
     assert page.locator("html").get_attribute("lang") == "en"
     assert [page.locator(one).count() for one in ("main", "header", "h1")] == [1, 1, 1]
-    said = "Gradient norm of planner, searcher, verifier, steps 0 to 259; 3 non-finite; findings: ◆ searcher norm spike @ 180, "
-    expect(page.locator("figure.chart").first).to_have_attribute("aria-label", said + "◆ searcher nonfinite @ 220")
+    said = "Gradient norm of planner, searcher, verifier, steps 0 to 259; 3 non-finite; 3 beyond the axis, the farthest 80; "
+    found = "findings: ◆ searcher norm spike @ 180, ◆ searcher nonfinite @ 220"
+    expect(page.locator("figure.chart").first).to_have_attribute("aria-label", said + found)
 
 
 def test_keys_alone_lead_to_a_finding_and_back(page: Page) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 
 import gradwatch
 from gradwatch.cli.app import app
+from gradwatch.store import open_store
 
 RUNNER = CliRunner()
 SECONDS = 30.0
@@ -111,9 +113,86 @@ def test_the_best_step_is_the_collector_s_and_the_page_s(url: str, tmp_path: Pat
 def test_a_run_without_a_measure_has_no_best_step(url: str, tmp_path: Path) -> None:
     with gradwatch.init(name="bare", quiet=True) as one:
         one.log({"my/own": 1.0}, step=1)
-    done = run("best", "bare")
+        one.log_checkpoint(str(tmp_path), step=1)
+    done = run("best", "bare", "--copy-to", tmp_path / "copy")
     assert done.exit_code == 1
     assert "no best step" in done.stdout
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a store that runs in this process log to."""
+    monkeypatch.setenv("GRADWATCH_MODE", "inprocess")
+    monkeypatch.setenv("GRADWATCH_DATA", str(tmp_path / "store"))
+    monkeypatch.setenv("GRADWATCH_DIR", str(tmp_path / "spool"))
+    return tmp_path / "store"
+
+
+def test_where_all_steps_are_equally_good_no_checkpoint_is_kept(store: Path, tmp_path: Path) -> None:
+    with gradwatch.init(name="flat", quiet=True) as one:
+        for step in range(5):
+            one.log({"eval/accuracy": 0.7}, step=step)
+            one.log_checkpoint(str(tmp_path), step=step)
+    assert run("best", "flat", "--data", store, "--copy-to", tmp_path / "copy").exit_code == 1
+    told = answer("best", "flat", "--data", store)
+    assert (told["best"], told["checkpoint"], told["copies"]) == (None, None, [])
+
+
+def test_a_live_run_is_reported_without_the_rows_that_only_a_file_has(store: Path) -> None:
+    with gradwatch.init(name="live", quiet=True) as one:
+        one.log({"loss": 1.0}, step=3)
+    said = run("findings", "live", "--data", store).stdout
+    assert said.splitlines()[:2] == ["live  steps 3–3", "  healthy: no problem found in 1 metric"]
+
+
+def test_a_store_without_runs_says_so(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    assert run("runs", "--data", tmp_path).stdout == "no runs yet\n"
+    assert run("runs", "--data", tmp_path, "--project", "mine").stdout == "no runs of the project 'mine'\n"
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "abc"])
+def test_a_port_that_is_none_is_refused(port: str) -> None:
+    assert run("up", "--port", port).exit_code == 2
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8420", "http://127.0.0.1:abc", "http://127.0.0.1:65536", "http://127.0.0.1:0"])
+def test_an_address_that_is_none_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADWATCH_URL", url)
+    assert "must be an address such as http://127.0.0.1:8420" in str(run("runs").exception)
+
+
+def test_import_takes_project_and_folder_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADWATCH_PROJECT", "mine")
+    monkeypatch.setenv("GRADWATCH_DATA", str(tmp_path / "store"))
+    log = tmp_path / "one.jsonl"
+    log.write_text('{"step": 1, "loss": 1.0}\n{"step": 2, "loss": 0.5}\n')
+    assert [one["project"] for one in answer("import", log)["runs"]] == ["mine"]
+    assert (tmp_path / "store").is_dir()
+
+
+def test_ctrl_c_while_the_commands_are_loaded_leaves_no_traceback() -> None:
+    code = """
+        import sys
+
+        class Interrupting:
+            def find_spec(self, name, path=None, target=None):
+                if name == "gradwatch.cli.app":
+                    raise KeyboardInterrupt
+
+        sys.meta_path.insert(0, Interrupting())
+        from gradwatch.cli import main
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_the_engines_are_not_loaded_to_ask_a_collector() -> None:
+    code = "import sys, gradwatch.cli.app; print({'duckdb', 'sqlalchemy', 'numpy', 'fastapi', 'dash'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_a_growing_log_is_followed_without_the_training_s_help(url: str, tmp_path: Path) -> None:

@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from client.scripted import Server, free_port, wait_until
+
+from gradwatch.client.http_transport import HttpTransport
+from gradwatch.client.sync import sync
 
 SECONDS = 30
 
@@ -258,3 +262,98 @@ def test_an_interrupt_while_the_end_waits_keeps_everything(server: Server, tmp_p
     ended(process)
     (spool,) = (tmp_path / "spool").glob("*.spool")
     assert b"loss" in spool.read_bytes()
+
+
+STUCK = """
+import gradwatch, sys, threading
+run = gradwatch.init()
+run.log({"loss": 1.0})
+threading.Timer(0.2, print, ["ready"], {"flush": True}).start()
+"""
+
+
+@pytest.mark.parametrize("ending", ["run.finish()", "threading.Event().wait(30)"])
+def test_a_signal_while_a_run_is_ending_loses_nothing(server: Server, tmp_path: Path, ending: str) -> None:
+    release = threading.Event()
+    server.misbehave = lambda request: not release.wait(SECONDS) and False
+    process = program(STUCK + ending, server.url, tmp_path)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    if "finish" not in ending:
+        # The handler of the first one waits for the collector; the second one has it wait no longer.
+        wait_until(lambda: _is_ending(process.pid))
+        process.send_signal(signal.SIGTERM)
+    exit_code, told = ended(process)
+    release.set()
+    assert exit_code == -signal.SIGTERM, told
+    server.misbehave = lambda request: False
+    sync(tmp_path / "spool", lambda: HttpTransport(server.url))
+    assert set(server.values("loss")) == {1.0}
+    assert set(statuses(server)) == {"interrupted"}
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether the process's SIGTERM has been taken: none is pending."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return all(int(line.split()[1], 16) == 0 for line in text.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
+
+
+def test_a_handler_between_two_of_ours_is_no_circle(server: Server, tmp_path: Path) -> None:
+    code = """
+    import gradwatch, os, signal
+    gradwatch.init(id="a").log({"loss": 1.0})
+    below = signal.getsignal(signal.SIGTERM)
+    def mine(number, frame):
+        print("mine", flush=True)
+        below(number, frame)
+    signal.signal(signal.SIGTERM, mine)
+    gradwatch.init(id="b").log({"loss": 2.0})
+    os.kill(os.getpid(), signal.SIGTERM)
+    """
+    exit_code, told = ended(program(code, server.url, tmp_path))
+    assert (exit_code, told.count("mine")) == (-signal.SIGTERM, 1)
+    assert sorted(server.values("loss")) == [1.0, 2.0]
+    assert statuses(server) == ["interrupted", "interrupted"]
+    assert server.events("interrupted") == ["SIGTERM", "SIGTERM"]
+
+
+def test_an_exception_that_cannot_be_text_is_still_the_users(server: Server, tmp_path: Path) -> None:
+    code = """
+    import gradwatch, sys
+    class Mute(Exception):
+        def __str__(self): raise RuntimeError("no text")
+    try:
+        with gradwatch.init(id="a"): raise Mute
+    except Mute:
+        print("caught", flush=True)
+    sys.excepthook = lambda kind, error, trace: print("hook of", kind.__name__, flush=True)
+    gradwatch.init(id="b")
+    raise Mute
+    """
+    exit_code, told = ended(program(code, server.url, tmp_path))
+    assert exit_code == 1
+    assert "caught" in told
+    assert server.events("failed") == ["Mute"]
+    assert statuses(server) == ["failed", "finished"]
+
+
+def test_a_flag_raised_in_a_signals_handler_waits_for_nothing(tmp_path: Path) -> None:
+    code = """
+    import signal
+    from gradwatch.client.flag import Flag
+    flag, taken = Flag(), 0
+    def handler(number, frame):
+        global taken
+        flag.set()
+        flag.wait(0.0)
+        taken += 1
+        if taken < 2000:
+            signal.setitimer(signal.ITIMER_REAL, 2e-5)
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 2e-5)
+    while taken < 2000:
+        flag.set()
+        flag.take(0.0)
+    """
+    assert ended(program(code, "http://127.0.0.1:1", tmp_path)) == (0, "")

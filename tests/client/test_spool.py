@@ -136,3 +136,18 @@ def test_files_are_private(tmp_path: Path) -> None:
     (path,) = (tmp_path / "new" / "folder").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
     spool.close()
+
+
+def test_where_no_file_can_be_begun_none_is_left_open_and_the_next_try_is_whole(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, HEADING, 10_000_000)
+    (tmp_path / "r@h-1-2-abcd@0000.spool").symlink_to("/dev/full")
+    before = len(list(Path("/dev/fd").iterdir()))
+    for number in range(5):
+        with pytest.raises(OSError, match="No space left"):
+            spool.append(batch(number))
+    assert len(list(Path("/dev/fd").iterdir())) == before
+    (tmp_path / "r@h-1-2-abcd@0000.spool").unlink()
+    (tmp_path / "r@h-1-2-abcd@0000.spool").write_bytes(frames(0)[:10])
+    spool.append(batch(5))
+    spool.append(batch(6))
+    assert taken(spool) == ["p-5", "p-6"]

@@ -7,7 +7,6 @@ import decimal
 import fractions
 import logging
 import math
-import threading
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwatch.client.batches import Batcher
+from gradwatch.client.flag import Flag
 from gradwatch.client.notices import Notices
 from gradwatch.client.queue import RecordQueue
 from gradwatch.client.records import NO_CONTEXT, Metrics
@@ -32,7 +32,7 @@ Stats = dict[str, float]
 
 def stored(metrics: Any, spoil: Callable[[], object] = lambda: None) -> dict[str, dict[str, float]]:
     """The values by source key and statistic of one call; `spoil` runs between the call and the background's reading."""
-    queue = RecordQueue(10**9, threading.Event())
+    queue = RecordQueue(10**9, Flag())
     values, waits, weight = snapshot(metrics)
     queue.put(Metrics(values, 0, 0.0, NO_CONTEXT, waits, weight))
     spoil()
@@ -195,7 +195,7 @@ def test_numpy_and_plain_python_agree(values: list[float]) -> None:
 
 
 def test_a_record_that_cannot_be_read_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    queue = RecordQueue(10**9, threading.Event())
+    queue = RecordQueue(10**9, Flag())
     for step in (0, torch.tensor(math.inf), torch.tensor(2)):
         queue.put(Metrics({"x": 1.0}, step, 0.0, NO_CONTEXT, (), 1))
     batcher = Batcher("p", -1, Notices())
@@ -203,3 +203,8 @@ def test_a_record_that_cannot_be_read_takes_no_other_with_it(caplog: pytest.LogC
     assert batch.columns is not None
     assert list(unpack(batch.columns).step) == [0, 2]
     assert sum(loss.values for loss in batcher.losses) == 1
+
+
+def test_keys_that_are_no_text_become_it() -> None:
+    assert stored({1: 0.5, "a": 1.0, None: 2.0}) == {"1": {"": 0.5}, "a": {"": 1.0}, "None": {"": 2.0}}
+    assert stored({1: 0.5, "a": [1.0]})["1"] == {"": 0.5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -367,3 +368,52 @@ def test_a_request_holds_the_bytes_that_it_has_so_far() -> None:
         with Hold(room) as second, pytest.raises(UnavailableError):
             second.reach(1)
     assert room.taken == 0
+
+
+NO_WHERE = Checkpoint(step=1, uri="\udcff")
+"""Its text cannot be kept, which shows after the points are committed."""
+
+
+def test_what_cannot_be_kept_beside_points_doubles_no_neighbours_points(
+    collector: Collector, run: str, hold: threading.Event
+) -> None:
+    unnamed = collector.submit("r", batch_of(block_of(LOSS, [1.0, 2.0]), ""))
+    named = collector.submit("r", batch_of(block_of(NORM, [1.0, math.nan]), "named"))
+    bad = collector.submit("r", batch_of(None, "bad", checkpoints=[NO_WHERE]))
+    hold.set()
+    assert [(one.result(20).points, one.result(20).duplicate) for one in (unnamed, named)] == [(2, False), (2, False)]
+    with pytest.raises(RefusedError, match="cannot be stored"):
+        bad.result(20)
+    assert collector.state("r").sequence == 4
+    assert collector.vitals().points_total == 4
+    assert collector.watching.wait_until_judged(20)
+    assert [one.finding.metric for one in collector.findings("r")] == ["grad_norm"]
+
+
+def test_a_retry_and_a_bad_batch_in_a_group_double_no_neighbours_points(
+    collector: Collector, run: str, hold: threading.Event
+) -> None:
+    hold.set()
+    send(collector, block_of(LOSS, [1.0]), "known")
+    release = threading.Event()
+    collector._writer.call(release.wait)
+    known = collector.submit("r", batch_of(block_of(LOSS, [1.0]), "known"))
+    unnamed = collector.submit("r", batch_of(block_of(LOSS, [2.0], 2), ""))
+    bad = collector.submit("r", batch_of(None, "bad", samples=[Sample(step=1, prompt="\udcff")]))
+    release.set()
+    assert (known.result(20).duplicate, unnamed.result(20).duplicate) == (True, False)
+    with pytest.raises(RefusedError, match="cannot be stored"):
+        bad.result(20)
+    assert collector.state("r").sequence == 2
+    assert collector.vitals().points_total == 2
+
+
+@pytest.mark.parametrize("when", [0.0, math.nan, math.inf])
+def test_a_time_that_is_not_known_is_the_collectors(collector: Collector, when: float) -> None:
+    collector.open(OpenRun(id="s", process="p", started=when))
+    happened, saved = Event(kind="note", message="m", wall_time=when), Checkpoint(step=1, uri="u", wall_time=when)
+    collector.submit("s", batch_of(None, "b", events=[happened], checkpoints=[saved])).result(20)
+    now = time.time()
+    times = [one.wall_time for one in (*collector.events("s"), *collector.checkpoints("s"))]
+    assert len(times) == 3
+    assert all(now - 60 < one <= now for one in (*times, collector.state("s").info.created, collector.attempts("s")[0].started))

@@ -105,3 +105,12 @@ def test_a_collector_whose_child_is_killed_judges_everything_once(store: LocalSt
     expected = {one.fingerprint(): one for block in blocks() for one in here.judge("r", block).findings}
     assert {one.finding.fingerprint() for one in store.findings("r")} == set(expected)
     assert store.watch("r").sequence == len(NORMS)
+
+
+def test_a_file_of_the_working_directory_is_not_imported(
+    judge: ChildJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    judge.begin("r", {})
+    assert [one.kind for one in judge.judge("r", block_of(LOSS, [math.nan])).findings] == ["nonfinite"]

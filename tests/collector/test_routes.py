@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from gradwatch.collector.app import ENDPOINTS, create_app
+from gradwatch.collector.bodies import Limits
 from gradwatch.collector.core import Collector
 from gradwatch.collector.server import running
 from gradwatch.schema import Checkpoint, Sample, Series
@@ -128,6 +130,9 @@ PROBLEMS = [
     ("GET", f"{RUN}/tail?wait=31", 400, "wait must lie within"),
     ("GET", f"{RUN}/tail?wait=nan", 400, "wait must lie within"),
     ("GET", f"{RUN}/tail?after=-1", 400, "must not be negative"),
+    ("GET", f"{RUN}/samples?limit=-1", 400, "limit='-1': must lie within 0 and"),
+    ("GET", f"{RUN}/samples?step=9223372036854775808", 400, "must lie within"),
+    ("GET", f"{RUN}/tail?after=9223372036854775808", 400, "must lie within"),
     ("DELETE", RUN, 405, "DELETE does nothing here: GET or HEAD does"),
     ("GET", f"{RUN}/batches", 405, "POST does"),
     ("PATCH", "/api/v1/nothing", 404, "nothing at /api/v1/nothing"),
@@ -295,3 +300,40 @@ def test_metrics_are_scraped(filled: Served) -> None:
     assert 'gradwatch_nonfinite_total{project="default",role="",run="r"} 4.0' in text.replace(
         ',run="r",role=""', ',role="",run="r"'
     )
+
+
+def test_a_sender_that_goes_away_is_no_error_of_ours(served: Served) -> None:
+    host, _, port = served.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as sender:
+        head = f"POST {RUN}/batches HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5000\r\n\r\n"
+        sender.sendall(head.encode() + b"{")
+        assert until(lambda: served.collector.room.taken == 5000)
+    assert until(lambda: served.collector.room.taken == 0)
+    assert served.collector.vitals().errors_total["request"] == 0
+
+
+def test_a_sender_that_falls_silent_keeps_no_room(served: Served) -> None:
+    with running(create_app(served.collector, limits=Limits(silence=0.1))) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as sender:
+            head = f"POST {RUN}/batches HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5000\r\n\r\n"
+            sender.sendall(head.encode() + b"{")
+            assert sender.recv(1000).startswith(b"HTTP/1.1 408")
+            assert until(lambda: served.collector.room.taken == 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ('{"config": {"a": %s}}' % ("[" * 200 + "]" * 200), "config is nested more than 50 deep"),
+        ('{"roles": {"a": {"b": 18446744073709551616}}}', "whole numbers must fit into 64 bits"),
+        ('{"name": "\\ud800", "config": {"a": NaN}}', "the body is no JSON"),
+    ],
+)
+def test_what_nobody_could_read_again_is_refused(shared: Served, body: str, detail: str) -> None:
+    given = {"id": "odd", "process": "p"}
+    answer = shared.http.post("/api/v1/runs", content=json.dumps(given)[:-1] + ", " + body[1:])
+    assert answer.status_code == 400, answer.text
+    assert detail in answer.json()["detail"]
+    for media in ("application/json", MSGPACK):
+        assert shared.http.get("/api/v1/runs", headers={"Accept": media}).status_code == 200

@@ -16,7 +16,7 @@ from gradwatch.detectors.base import Case, Parameter
 from gradwatch.detectors.nonfinite import NonFinite
 from gradwatch.schema import Block, Finding, Series
 from gradwatch.store.local import LocalStore
-from gradwatch.watcher import Detecting
+from gradwatch.watcher import Detecting, Watcher
 from gradwatch.wire import OpenRun
 
 
@@ -121,3 +121,33 @@ def test_a_finding_that_somebody_changed_is_read_again(collector: Collector, sto
     assert collector.watching.wait_until_judged(20)
     assert collector.watching.refresh(run) == collector.watching.findings(run)
     assert len(collector.watching.findings(run)) == 1
+
+
+def test_findings_that_were_read_before_others_are_not_remembered_in_their_place(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Collector(store)
+    collector.open(OpenRun(id="r", process="p"))
+    read, go_on, real = threading.Event(), threading.Event(), store.findings
+
+    def slow(run: str) -> Any:
+        found = real(run)
+        if not read.is_set():
+            read.set()
+            go_on.wait(20)
+        return found
+
+    monkeypatch.setattr(store, "findings", slow)
+    early = threading.Thread(target=collector.watching.findings, args=("r",))
+    early.start()
+    assert read.wait(20)
+    store.append("r", block_of(LOSS, [math.nan]))
+    Watcher(store, "r").catch_up()
+    late = threading.Thread(target=collector.watching.refresh, args=("r",))
+    late.start()
+    late.join(0.2)
+    go_on.set()
+    early.join()
+    late.join()
+    assert [one.finding.kind for one in collector.watching.findings("r")] == ["nonfinite"]
+    collector._writer.close()

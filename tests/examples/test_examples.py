@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +173,21 @@ def test_the_live_demo_finds_what_was_injected_at_its_very_steps() -> None:
     assert shown.count("found at that very step") == 2
     assert "the run finished at step 300" in shown
     assert 'gradwatch_findings_total{kind="nonfinite",project="demo",role="solver"' in shown
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_the_live_demo_ends_when_told_to_and_leaves_nothing_behind(told: signal.Signals, tmp_path: Path) -> None:
+    """The training in the other process, which nobody else ends, included."""
+    command = [sys.executable, "-u", str(EXAMPLES / "demo.py")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as demo:
+        assert demo.stdout is not None
+        shown = "".join(iter(demo.stdout.readline, "\n"))
+        demo.send_signal(told)
+        shown += demo.stdout.read()  # until the training has closed it too
+        assert demo.wait(30) == 130
+    assert "Traceback" not in shown
+    assert list(tmp_path.glob("gradwatch-demo-*")) == []
 
 
 def said_until(end: str, terminal: int) -> str:

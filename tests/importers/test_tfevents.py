@@ -16,6 +16,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c a
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from gradwatch.importers.base import Row
+from gradwatch.importers.names import run_name
 from gradwatch.importers.source import Source
 from gradwatch.importers.tensorboard_events import TensorboardEvents
 
@@ -122,3 +123,7 @@ def test_a_packed_file_is_read_and_a_damaged_one_up_to_its_damage(tmp_path: Path
 
 def test_other_files_are_not_recognised() -> None:
     assert not any(TensorboardEvents().recognises(head) for head in (b"", b"step,loss\n1,2\n", b"\0" * 100, b"\xff" * 100))
+
+
+def test_a_run_is_called_after_the_folder_of_its_event_files() -> None:
+    assert run_name(Path("runs/first/events.out.tfevents.1796043297.host.9937.0")) == "first"

@@ -51,6 +51,8 @@ def test_alertmanager_accepts_its_configuration() -> None:
 def test_the_containers_are_configured_like_one_machine_but_for_addresses_and_secrets() -> None:
     here, there = load(FILES / "prometheus.yml"), load(FILES / "compose" / "prometheus.yml")
     del there["scrape_configs"][0]["authorization"]
+    # Links are made of it, and a browser cannot reach the collector by the name that the containers give it.
+    assert there["scrape_configs"][0].pop("relabel_configs") == [{"target_label": "instance", "replacement": "127.0.0.1:8420"}]
     for one, other in ((here, "127.0.0.1"), (there, "(collector|alertmanager)")):
         for section in (one["scrape_configs"][0], one["alerting"]["alertmanagers"][0]):
             targets = section["static_configs"][0]["targets"]

@@ -12,9 +12,9 @@ from contracts.journal_contract import JournalContract
 from contracts.store_contract import INF, NAN, StoreContract, bits, finding, losses, quiet_nan, replayed
 
 from gradwatch.errors import StoreError
-from gradwatch.schema import Block, RunInfo, Sample
+from gradwatch.schema import Block, RunInfo, Sample, Series
 from gradwatch.store import open_store
-from gradwatch.store.base import WatchState
+from gradwatch.store.base import Append, WatchState
 from gradwatch.store.local import LocalStore
 
 
@@ -170,3 +170,19 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         batches = len(acked) + (len(kept) > 100 * len(acked))
         assert kept == [float(batch) for batch in range(batches) for _ in range(100)]
         assert store.append("r1", Block(), batch_id=str(acked[-1])) == 100 * batches
+
+
+def test_runs_whose_numbers_were_let_go_are_numbered_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwatch.store.duckdb.MOST_TAILS", 2)
+    store = open_store(tmp_path)
+    runs = [f"r{number}" for number in range(5)]
+    for run in runs:
+        store.put_run(RunInfo(run, run))
+    points = Block()
+    points.add(Series("loss"), 1, 1.0)
+    for turn in range(3):
+        done = store.append_group([Append(run, points, (), f"b{turn}") for run in runs])
+        assert [one.sequence for one in done] == [turn + 1] * 5
+        assert all(one.duplicate for one in store.append_group([Append(run, points, (), f"b{turn}") for run in runs]))
+    assert [len(store.spans(run)) for run in runs] == [1] * 5
+    store.close()

@@ -59,4 +59,4 @@ def _word(step: int, info: CheckpointsInfo) -> str:
 def _row(one: Checkpoint, word: str) -> html.Tr:
     metrics = ", ".join(f"{name} {number(value)}" for name, value in one.metrics.items())
     step: list[Any] = [f"{one.step:,}", *([html.Div(word, className="best")] if word else [])]
-    return html.Tr([html.Th(step, scope="row"), html.Td(one.uri, className="uri"), html.Td(metrics)])
+    return html.Tr([html.Th(step, scope="row"), html.Td(one.uri), html.Td(metrics)])

@@ -29,12 +29,13 @@ class Service(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """One query parameter. `many`: it may be given several times."""
+    """One query parameter, a number from `least` on. `many`: it may be given several times."""
 
     name: str
     kind: type
     meaning: str
     many: bool = False
+    least: int = -(2**63)
 
 
 class Example(NamedTuple):
@@ -92,9 +93,12 @@ def _value(request: Request, one: Parameter) -> Any:
     if not texts:
         return None
     try:
-        return one.kind(texts[-1])
+        value = one.kind(texts[-1])
     except ValueError as error:
         raise RefusedError(f"{one.name}={texts[-1][:100]!r}: must be {_WORDS[one.kind]}") from error
+    if one.kind is int and not one.least <= value < 2**63:
+        raise RefusedError(f"{one.name}={texts[-1][:100]!r}: must lie within {one.least} and {2**63 - 1}")
+    return value
 
 
 _WORDS = {int: "a whole number", float: "a number", str: "text"}

@@ -87,12 +87,12 @@ SELECTION = (
     Parameter("attempt", int, "only this attempt"),
     Parameter("first_step", int, "from this step on"),
     Parameter("last_step", int, "up to this step"),
-    Parameter("buckets", int, "thin each curve to so many step ranges; extremes and non-finite values stay"),
+    Parameter("buckets", int, "thin each curve to so many step ranges; extremes and non-finite values stay", least=0),
 )
 SAMPLES = (
     Parameter("step", int, "only this step"),
     Parameter("role", str, "only this role"),
-    Parameter("limit", int, "at most so many"),
+    Parameter("limit", int, "at most so many", least=0),
 )
 
 READS: tuple[Endpoint, ...] = (

@@ -29,8 +29,8 @@ demo: env  ## train a small solver and verifier in another process, and watch th
 demo-logs: env  ## diagnose logs of our own training, and three real ones where ../shared/corpus lies beside the checkout
 	@$(BIN)/python examples/diagnose_logs.py $(ARGS)
 
-test: env  ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+test: env  ## run the tests, three files at a time: many of them wait for processes
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile $(ARGS)
 
 check: env  ## format, lint, types, floors
 	$(BIN)/ruff format --check .

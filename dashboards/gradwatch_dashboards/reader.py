@@ -95,11 +95,11 @@ class Reader:
         run = state.info.id
         return await self.shared.get(("curves", run, selection), state.sequence, lambda: self._query.curves(run, selection))
 
-    async def samples(self, state: RunState, step: int | None, role: str | None, limit: int) -> list[Sample]:
-        """The first `limit` samples of a step and role (None: of all)."""
+    async def samples(self, state: RunState, step: int | None, role: str | None, limit: int, attempt: int) -> list[Sample]:
+        """The first `limit` samples of a step and role (None: of all) in an attempt."""
         run = state.info.id
-        question = ("samples", run, step, role, limit)
-        return await self.shared.get(question, moved(state), lambda: self._query.samples(run, step, role, limit))
+        question = ("samples", run, step, role, limit, attempt)
+        return await self.shared.get(question, moved(state), lambda: self._query.samples(run, step, role, limit, attempt))
 
     async def sampled_steps(self, state: RunState, role: str | None) -> list[int]:
         """The steps that have samples, of a role (None: of any)."""

@@ -98,9 +98,16 @@ class HttpQuery:
             after = tail.after
             yield after, _block(tail)
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
-        """The samples of a step and role (None: of all), by step and in the order in which they came; the first `limit`."""
-        asked = {"step": step, "role": role, "limit": limit}
+    def samples(
+        self,
+        run: str,
+        step: int | None = None,
+        role: str | None = None,
+        limit: int | None = None,
+        attempt: int | None = None,
+    ) -> list[Sample]:
+        """The samples of a step, role and attempt (None: of all), by step and in the order of their arrival; the first `limit`."""
+        asked = {"step": step, "role": role, "limit": limit, "attempt": attempt}
         return self._get(_path(run, "samples"), Samples, asked).samples
 
     def sample_steps(self, run: str, role: str | None = None) -> list[int]:

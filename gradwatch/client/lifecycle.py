@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from gradwatch.client.identity import parent_pid
 from gradwatch.client.text import error_line
-from gradwatch.schema import FAILED, INTERRUPTED
+from gradwatch.schema import FAILED, FINISHED, INTERRUPTED
 
 
 class Ending(Protocol):
@@ -86,9 +87,12 @@ def watch_exit() -> None:
         util.Finalize(None, _finish_all, exitpriority=100)
 
 
-def _finish_all() -> None:
-    for run in active():
-        run.finish()
+def _finish_all(status: str = FINISHED) -> None:
+    """End every run; the time that one may take is all that they have together."""
+    runs = active()
+    deadline = time.monotonic() + max((run.flush_seconds for run in runs), default=0.0)
+    for run in runs:
+        run.finish(status, within=min(run.flush_seconds, deadline - time.monotonic()))
 
 
 def _after_fork() -> None:
@@ -127,7 +131,6 @@ class _OnTerm:
         if callable(self._before):
             self._before(number, frame)
             return
-        for run in active():
-            run.finish(INTERRUPTED)
+        _finish_all(INTERRUPTED)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)

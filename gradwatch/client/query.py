@@ -25,8 +25,15 @@ class Query(Protocol):
     def curves(self, run: str, selection: Selection = ...) -> list[Curve]:
         """The selected series, each with the last write of every step."""
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
-        """The samples of a step and role (None: of all), by step and in the order in which they came; the first `limit`."""
+    def samples(
+        self,
+        run: str,
+        step: int | None = None,
+        role: str | None = None,
+        limit: int | None = None,
+        attempt: int | None = None,
+    ) -> list[Sample]:
+        """The samples of a step, role and attempt (None: of all), by step and in the order of their arrival; the first `limit`."""
 
     def sample_steps(self, run: str, role: str | None = None) -> list[int]:
         """The steps that have samples, of a role or of any, in ascending order."""

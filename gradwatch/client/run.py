@@ -37,7 +37,7 @@ class Run:
         self.notices = notices
         self._name = title
         self._begin = begin
-        self._flush_seconds = flush_seconds
+        self.flush_seconds = flush_seconds
         self._worker: Worker | None = None
         self._ended: Worker | None = None
         self._starting = threading.RLock()
@@ -150,11 +150,11 @@ class Run:
     def flush(self, timeout: float | None = None) -> bool:
         """Wait up to `timeout` seconds until what was logged is durable (offline: in the spool); whether it is."""
         worker = self._worker
-        return worker is None or worker.flush(self._flush_seconds if timeout is None else timeout)
+        return worker is None or worker.flush(self.flush_seconds if timeout is None else timeout)
 
     @harmless(None)
-    def finish(self, status: str = FINISHED) -> None:
-        """End this process's part: `finished`, `interrupted` or `failed`; waits for the collector within `flush_seconds`.
+    def finish(self, status: str = FINISHED, *, within: float | None = None) -> None:
+        """End this process's part: `finished`, `interrupted` or `failed`; waits at most `within` seconds (`flush_seconds`).
 
         What cannot be delivered stays in the spool, and a line on stderr says how to send it. A second call does nothing.
         """
@@ -163,7 +163,7 @@ class Run:
             first, self.is_over = not self.is_over, True
             self._ended, self._worker = self._worker or self._ended, None
             # A signal's handler that interrupts the wait below must not wait again: what is left goes to the spool at once.
-            seconds = 0.0 if self._ender == me else self._flush_seconds
+            seconds = 0.0 if self._ender == me else self.flush_seconds if within is None else max(0.0, within)
             self._ender = me
         final = max(status if status in STATUSES[1:] else FINISHED, self._ended_as, key=STATUSES.index)
         try:

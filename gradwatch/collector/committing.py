@@ -13,7 +13,7 @@ from gradwatch.collector.counts import Counts
 from gradwatch.collector.listening import Listeners
 from gradwatch.collector.memory import RunMemory
 from gradwatch.collector.opening import open_run
-from gradwatch.collector.stamping import dated, is_time, stamped
+from gradwatch.collector.stamping import dated, is_time, placed, stamped
 from gradwatch.collector.watching import Watching
 from gradwatch.collector.writing import Failure, Submission
 from gradwatch.errors import RefusedError, StoreError
@@ -60,7 +60,12 @@ class Committer:
         begun = time.perf_counter()
         appended = self._store.append_group(
             [
-                Append(one.submission.run, one.points, one.submission.batch.samples, one.submission.batch.id or None)
+                Append(
+                    one.submission.run,
+                    one.points,
+                    placed(one.submission.batch.samples, one.attempt),
+                    one.submission.batch.id or None,
+                )
                 for one in prepared
             ]
         )

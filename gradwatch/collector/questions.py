@@ -54,9 +54,16 @@ class Questions:
         """The wanted series as arrays, one by one."""
         return self._store.traces(run, wanted)
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
-        """The samples of a step and role (None: of all), by step and in the order in which they came; the first `limit`."""
-        return self._store.samples(run, step, role, limit)
+    def samples(
+        self,
+        run: str,
+        step: int | None = None,
+        role: str | None = None,
+        limit: int | None = None,
+        attempt: int | None = None,
+    ) -> list[Sample]:
+        """The samples of a step, role and attempt (None: of all), by step and in the order of their arrival; the first `limit`."""
+        return self._store.samples(run, step, role, limit, attempt)
 
     def sample_steps(self, run: str, role: str | None = None) -> list[int]:
         """The steps that have samples, of a role or of any, in ascending order."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from gradwatch.errors import RefusedError
-from gradwatch.schema import Block, Checkpoint, Event, Series
+from gradwatch.schema import Block, Checkpoint, Event, Sample, Series
 
 Stamped = TypeVar("Stamped", Checkpoint, Event)
 
@@ -41,6 +41,11 @@ def dated(records: list[Stamped], attempt: int, now: float) -> list[Stamped]:
 def is_time(seconds: float) -> bool:
     """Whether it says when: 0 and NaN stand for a time that is not known, and no clock shows an infinite one."""
     return seconds != 0 and math.isfinite(seconds)
+
+
+def placed(samples: list[Sample], attempt: int) -> list[Sample]:
+    """The samples with `attempt` in place of 0."""
+    return [one if one.attempt else msgspec.structs.replace(one, attempt=attempt) for one in samples]
 
 
 @lru_cache(maxsize=100_000)

@@ -122,7 +122,14 @@ class PointLog(Protocol):
     def curves(self, run: str, selection: Selection = ALL) -> list[Curve]:
         """The selected series, in the order in which they first came, each with the last write of every step."""
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
+    def samples(
+        self,
+        run: str,
+        step: int | None = None,
+        role: str | None = None,
+        limit: int | None = None,
+        attempt: int | None = None,
+    ) -> list[Sample]:
         """The run's samples, by step and in the order in which they came; the first `limit`."""
 
     def sample_steps(self, run: str, role: str | None = None) -> list[int]:

@@ -238,10 +238,17 @@ class PointStore:
         with self._reader() as reader:
             return point_queries.count(reader, run, attempt)
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
+    def samples(
+        self,
+        run: str,
+        step: int | None = None,
+        role: str | None = None,
+        limit: int | None = None,
+        attempt: int | None = None,
+    ) -> list[Sample]:
         """The samples by step and in the order in which they came."""
         with self._reader() as reader:
-            return select_samples(reader, run, step, role, limit)
+            return select_samples(reader, run, step, role, limit, attempt)
 
     def sample_steps(self, run: str, role: str | None = None) -> list[int]:
         """The steps that have samples, of a role or of any, in ascending order."""

@@ -153,10 +153,17 @@ class LocalStore:
         self._require(run)
         return self._points.traces(run, wanted)
 
-    def samples(self, run: str, step: int | None = None, role: str | None = None, limit: int | None = None) -> list[Sample]:
+    def samples(
+        self,
+        run: str,
+        step: int | None = None,
+        role: str | None = None,
+        limit: int | None = None,
+        attempt: int | None = None,
+    ) -> list[Sample]:
         """The run's samples, by step and in the order in which they came; the first `limit`."""
         self._require(run)
-        return self._points.samples(run, step, role, limit)
+        return self._points.samples(run, step, role, limit, attempt)
 
     def sample_steps(self, run: str, role: str | None = None) -> list[int]:
         """The steps that have samples, of a role or of any, in ascending order."""

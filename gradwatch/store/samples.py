@@ -19,10 +19,15 @@ def insert_samples(connection: duckdb.DuckDBPyConnection, run: str, samples: Seq
 
 
 def select_samples(
-    connection: duckdb.DuckDBPyConnection, run: str, step: int | None, role: str | None, limit: int | None
+    connection: duckdb.DuckDBPyConnection,
+    run: str,
+    step: int | None,
+    role: str | None,
+    limit: int | None,
+    attempt: int | None,
 ) -> list[Sample]:
-    """The run's samples of a step and role (None: of all), by step and number; the first `limit`."""
-    about = {"run": run, "step": step, "role": role, "limit": _NO_LIMIT if limit is None else limit}
+    """The run's samples of a step, role and attempt (None: of all), by step and number; the first `limit`."""
+    about = {"run": run, "step": step, "role": role, "attempt": attempt, "limit": _NO_LIMIT if limit is None else limit}
     rows = connection.execute(_SELECT_SAMPLES, about).fetchall()
     return [Sample(*row) for row in rows]
 
@@ -63,6 +68,7 @@ SELECT
     advantage, prompt_tokens, output_tokens, format_valid, influence, flags, attempt
 FROM samples
 WHERE run = $run AND ($step IS NULL OR step = $step) AND ($role IS NULL OR role = $role)
+    AND ($attempt IS NULL OR attempt = $attempt)
 ORDER BY step, number
 LIMIT $limit
 """

@@ -32,6 +32,7 @@ RAY = {"RAY_JOB_ID": "01000000"}
         ({"RANK": "x", "WORLD_SIZE": "2"}, str(own()), None, NO_RANK),
         ({}, str(own()), None, NO_RANK),
     ],
+    ids=["torchrun", "rank 0", "slurm", "torchrun in slurm", "mpi", "ray", "plain ranks", "one rank", "no number", "nothing"],
 )
 def test_launchers_are_understood(environment: dict[str, str], launch: str, rank: int | None, point_rank: int) -> None:
     found = identify(environment)

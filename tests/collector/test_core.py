@@ -218,6 +218,13 @@ def test_checkpoints_and_events_get_the_attempt_and_a_time_and_come_once(collect
     assert len(collector.samples(run)) == 1
 
 
+def test_samples_get_the_attempt(collector: Collector, run: str) -> None:
+    collector.submit(run, batch_of(None, "s1", samples=[Sample(5, output="first")])).result(20)
+    collector.open(OpenRun(id="r", process="q", launch="second"))
+    collector.submit(run, batch_of(None, "s2", process="q", samples=[Sample(5, output="second")])).result(20)
+    assert [(one.output, one.attempt) for one in collector.samples(run)] == [("first", 1), ("second", 2)]
+
+
 def test_a_status_ends_the_attempt(collector: Collector, run: str) -> None:
     send(collector, None, "a", status="interrupted")
     assert collector.state(run).status == "interrupted"

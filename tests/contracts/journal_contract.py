@@ -175,6 +175,11 @@ class JournalContract:
         assert [one.step for one in store.samples(run, limit=2)] == [0, 1]
         assert store.samples(run, limit=1)[0].attempt == 2
 
+    def test_samples_are_picked_by_attempt(self, store: LocalStore, run: str) -> None:
+        store.append(run, Block(), [Sample(5, output="first", attempt=1), Sample(5, output="second", attempt=2)])
+        assert [one.output for one in store.samples(run, step=5, attempt=2)] == ["second"]
+        assert len(store.samples(run, step=5)) == 2
+
     def test_the_steps_of_samples_are_listed_by_role(self, store: LocalStore, run: str) -> None:
         store.append(run, Block(), [Sample(7, "solver"), Sample(3, "verifier"), Sample(7, "solver"), Sample(9, "verifier")])
         assert store.sample_steps(run) == [3, 7, 9]

@@ -74,7 +74,7 @@ def test_no_query_runs_on_the_event_loop(store: LocalStore) -> None:
         now = await reader.state("r1")
         await asyncio.gather(reader.states(), reader.findings("r1"), reader.attempts(now), reader.spans(now))
         await reader.checkpoints(now)
-        await asyncio.gather(reader.samples(now, 1, None, 5), reader.sampled_steps(now, None), reader.curves(now, LOSS))
+        await asyncio.gather(reader.samples(now, 1, None, 5, 1), reader.sampled_steps(now, None), reader.curves(now, LOSS))
         return threading.get_ident()
 
     assert asyncio.run(look()) not in counting.threads

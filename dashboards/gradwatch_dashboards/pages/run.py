@@ -116,7 +116,7 @@ async def _samples(reader: Reader, scene: Scene) -> SamplesInfo:
     state, focus = scene.state, scene.focus
     steps = await reader.sampled_steps(state, focus.role or None)
     step = focus.step if focus.step is not None else steps[-1] if steps else None
-    samples = [] if step is None else await reader.samples(state, step, focus.role or None, SHOWN + 1)
+    samples = [] if step is None else await reader.samples(state, step, focus.role or None, SHOWN + 1, focus.attempt)
     return samples_info(state.info.id, scene.view, (step, focus.role), steps, samples, scene.inks)
 
 

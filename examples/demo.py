@@ -66,27 +66,32 @@ def serving(one: Service) -> Iterator[None]:
 
 def watch(one: Service, console: Console, folder: Path) -> set[tuple[str, str, int]]:
     """Train in another process and print every finding as it comes; what was found, as (kind, role, step)."""
-    console.print(f"[bold]The page of this run: {one.url}[/]   (open it now, it moves)\n")
-    console.print(
-        f"A solver and a verifier learn with one shared policy in another process, {STEPS} steps. Injected on purpose:\n"
-        f"the verifier's loss × {SPIKE:.0f} at step {SPIKE_STEP}, a NaN in the solver's loss at step {NAN_STEP}.\n"
-    )
     environment = os.environ | {"GRADWATCH_URL": one.url, "GRADWATCH_DIR": str(folder / "spool"), "GRADWATCH_MODE": "online"}
     command = [sys.executable, str(HERE / "live_training.py"), "--checkpoints", str(folder / "checkpoints")]
     known: dict[str, StoredFinding] = {}
     trouble = folder / "stderr"
     with trouble.open("w") as stderr, subprocess.Popen(command, env=environment, stderr=stderr) as training:
         try:
+            announce(console, one.url)
             while training.poll() is None:
                 show_new(one, console, known)
                 time.sleep(0.2)
         finally:
             training.terminate()
+            training.wait()  # which `with` does for a quarter of a second after a Ctrl-C
     if training.returncode:
         console.print(trouble.read_text(), style="red", markup=False)
     one.collector.watching.wait_until_judged(JUDGED_SECONDS)
     show_new(one, console, known)
     return {(found.finding.kind, found.finding.role, found.finding.start_step) for found in known.values()}
+
+
+def announce(console: Console, url: str) -> None:
+    console.print(f"[bold]The page of this run: {url}[/]   (open it now, it moves)\n")
+    console.print(
+        f"A solver and a verifier learn with one shared policy in another process, {STEPS} steps. Injected on purpose:\n"
+        f"the verifier's loss × {SPIKE:.0f} at step {SPIKE_STEP}, a NaN in the solver's loss at step {NAN_STEP}.\n"
+    )
 
 
 def show_new(one: Service, console: Console, known: dict[str, StoredFinding]) -> None:

@@ -107,8 +107,8 @@ def test_an_event_file_is_read_as_it_is_written(following: Any) -> None:
     for step in range(1, 5):
         file.scalar("loss", step, 0.5)
         file.scalar("reward", 10 * step, float("nan"))
-        following.has("events.out.tfevents.1", "loss", *range(1, step + 1))
-        following.has("events.out.tfevents.1", "reward", *range(10, 10 * step + 1, 10))
+        following.has("logs", "loss", *range(1, step + 1))
+        following.has("logs", "reward", *range(10, 10 * step + 1, 10))
     file.close()
 
 
@@ -121,7 +121,7 @@ def test_an_event_that_is_half_written_is_read_when_it_is_whole(following: Any) 
     content = path.read_bytes()
     path.write_bytes(content[:-7])
     following.start()
-    following.has("events.out.tfevents.1", "loss", 1)
+    following.has("logs", "loss", 1)
     with path.open("ab") as out:
         out.write(content[-7:])
-    following.has("events.out.tfevents.1", "loss", 1, 2)
+    following.has("logs", "loss", 1, 2)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +22,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from gradwatch.cli import INTERRUPTED
+from gradwatch.cli.follow import told_to_end
 from gradwatch.cli.service import Service, service
+from gradwatch.client.flag import Flag
 from gradwatch.collector.server import server
 from gradwatch.schema import FINISHED, RunState, StoredFinding
 from gradwatch.settings import load_settings
@@ -41,13 +41,15 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="of the page; by default a free one")
     given = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
-    with tempfile.TemporaryDirectory(prefix="gradwatch-demo-") as folder:
+    with told_to_end() as told, tempfile.TemporaryDirectory(prefix="gradwatch-demo-") as folder:
         settings = load_settings(environment={}, data=Path(folder) / "store")
         with service(settings, "127.0.0.1", given.port) as one, serving(one):
-            found = watch(one, console, Path(folder))
+            found = watch(one, console, Path(folder), told)
+            if told.is_set():
+                return INTERRUPTED
             missing = EXPECTED - found
             said(console, one, missing)
-            keep(console, one.url, stay=not given.exit and sys.stdout.isatty())
+            keep(console, one.url, told, stay=not given.exit and sys.stdout.isatty())
     return 1 if missing else 0
 
 
@@ -64,7 +66,7 @@ def serving(one: Service) -> Iterator[None]:
         thread.join()
 
 
-def watch(one: Service, console: Console, folder: Path) -> set[tuple[str, str, int]]:
+def watch(one: Service, console: Console, folder: Path, told: Flag) -> set[tuple[str, str, int]]:
     """Train in another process and print every finding as it comes; what was found, as (kind, role, step)."""
     environment = os.environ | {"GRADWATCH_URL": one.url, "GRADWATCH_DIR": str(folder / "spool"), "GRADWATCH_MODE": "online"}
     command = [sys.executable, str(HERE / "live_training.py"), "--checkpoints", str(folder / "checkpoints")]
@@ -73,12 +75,12 @@ def watch(one: Service, console: Console, folder: Path) -> set[tuple[str, str, i
     with trouble.open("w") as stderr, subprocess.Popen(command, env=environment, stderr=stderr) as training:
         try:
             announce(console, one.url)
-            while training.poll() is None:
+            while training.poll() is None and not told.wait(0.2):
                 show_new(one, console, known)
-                time.sleep(0.2)
         finally:
             training.terminate()
-            training.wait()  # which `with` does for a quarter of a second after a Ctrl-C
+    if told.is_set():
+        return set()
     if training.returncode:
         console.print(trouble.read_text(), style="red", markup=False)
     one.collector.watching.wait_until_judged(JUDGED_SECONDS)
@@ -123,21 +125,15 @@ def exported(url: str, state: RunState) -> list[str]:
     return [line for line in lines if line.startswith("gradwatch_findings_total{") and state.info.id in line]
 
 
-def keep(console: Console, url: str, stay: bool) -> None:
+def keep(console: Console, url: str, told: Flag, stay: bool) -> None:
     console.print('\nNext: log your own training (README, "Watch a run"), or follow a log that is being written:')
     console.print("      .venv/bin/gradwatch up --follow YOUR_LOG        .venv/bin/gradwatch diagnose YOUR_LOG")
     if stay:
         console.print(f"\nThe page stays at [bold]{url}[/] until Ctrl-C.")
-        try:
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            console.print()
+        while not told.wait(3600):
+            pass
+        console.print()
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    sys.exit(main())

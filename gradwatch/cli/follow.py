@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from threading import Event
 from types import FrameType
 from typing import Annotated, NamedTuple
 
@@ -14,6 +13,7 @@ import typer
 from rich.console import Console
 
 from gradwatch.cli.asking import collector_runs
+from gradwatch.client.flag import Flag
 from gradwatch.client.query import Query
 from gradwatch.client.transport import Transport
 from gradwatch.settings import Settings, load_settings
@@ -69,15 +69,22 @@ def _goal(settings: Settings, alone: bool) -> Iterator[_Goal]:
 
 def until_told() -> None:
     """Wait for Ctrl-C or SIGTERM."""
-    told = Event()
+    with told_to_end() as told:
+        while not told.wait(3600):
+            pass
+
+
+@contextmanager
+def told_to_end() -> Iterator[Flag]:
+    """A flag that Ctrl-C and SIGTERM raise as long as the block lasts, instead of an error in whatever is under way."""
+    told = Flag()
 
     def tell(_signal: int, _frame: FrameType | None) -> None:
         told.set()
 
     before = [(one, signal.signal(one, tell)) for one in (signal.SIGINT, signal.SIGTERM)]
     try:
-        while not told.wait(3600):
-            pass
+        yield told
     finally:
         for one, handler in before:
             signal.signal(one, handler)

@@ -72,7 +72,18 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     flags: bytes
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class BesidePoints(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch holds beside its id and points, in every form of it."""
+
+    process: str = ""
+    samples: list[Sample] = []
+    checkpoints: list[Checkpoint] = []
+    events: list[Event] = []
+    status: str = ""
+    since: float = 0.0
+
+
+class Batch(BesidePoints, frozen=True, kw_only=True):
     """What one request adds to a run. `id` makes a retry free: a batch that was committed before adds nothing.
 
     `process` is the sender's, as in `OpenRun`, and picks the attempt; without it the run's newest attempt is meant. `status`
@@ -80,13 +91,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    process: str = ""
     columns: Columns | None = None
-    samples: list[Sample] = []
-    checkpoints: list[Checkpoint] = []
-    events: list[Event] = []
-    status: str = ""
-    since: float = 0.0
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):

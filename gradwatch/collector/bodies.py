@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from gradwatch.collector.room import Hold, Room
 from gradwatch.errors import RefusedError
-from gradwatch.wire import JSON, MSGPACK
+from gradwatch.wire import JSON, MSGPACK, Batch, BesidePoints
 
 MOST_SENT = 32 * 2**20
 MOST_UNPACKED = 256 * 2**20
@@ -140,6 +140,11 @@ def from_msgpack(body: bytes, kind: type[Decoded]) -> Decoded:
         raise RefusedError(f"the body does not fit: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(f"the body is no msgpack: {error}") from error
+
+
+def without_points(name: str, sent: BesidePoints) -> Batch:
+    """The batch of that id, its points still to come."""
+    return Batch(id=name, **{field: getattr(sent, field) for field in BesidePoints.__struct_fields__})
 
 
 def _too_large(what: str, limit: int) -> RefusedError:

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gradwatch.collector.bodies import from_msgpack
+from gradwatch.collector.bodies import from_msgpack, without_points
 from gradwatch.collector.tables import Tables
 from gradwatch.errors import RefusedError
-from gradwatch.schema import Block, Checkpoint, Event, Sample, Series
-from gradwatch.wire import Batch
+from gradwatch.schema import Block, Series
+from gradwatch.wire import Batch, BesidePoints
 
 
 class SentColumns(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,32 +27,17 @@ class SentColumns(msgspec.Struct, frozen=True, kw_only=True):
     flags: bytes
 
 
-class SentBatch(msgspec.Struct, frozen=True, kw_only=True):
+class SentBatch(BesidePoints, frozen=True, kw_only=True):
     """`wire.Batch` with such columns."""
 
     id: str
-    process: str = ""
     columns: SentColumns | None = None
-    samples: list[Sample] = []
-    checkpoints: list[Checkpoint] = []
-    events: list[Event] = []
-    status: str = ""
-    since: float = 0.0
 
 
 def decode_columns(body: bytes, tables: Tables) -> tuple[Batch, Block]:
     """The batch and its points; RefusedError says where the body is wrong."""
     sent = from_msgpack(body, SentBatch)
-    batch = Batch(
-        id=sent.id,
-        process=sent.process,
-        samples=sent.samples,
-        checkpoints=sent.checkpoints,
-        events=sent.events,
-        status=sent.status,
-        since=sent.since,
-    )
-    return batch, Block() if sent.columns is None else to_block(sent.columns, tables)
+    return without_points(sent.id, sent), Block() if sent.columns is None else to_block(sent.columns, tables)
 
 
 def to_block(columns: SentColumns, tables: Tables) -> Block:

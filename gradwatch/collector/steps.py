@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gradwatch.collector.bodies import without_points
 from gradwatch.collector.json_text import from_json
 from gradwatch.collector.tables import Tables
 from gradwatch.errors import RefusedError
 from gradwatch.metrics.keys import resolve
-from gradwatch.schema import Block, Checkpoint, Event, Sample, Series
-from gradwatch.wire import Batch
+from gradwatch.schema import Block, Series
+from gradwatch.wire import Batch, BesidePoints
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -41,33 +42,18 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     wall_time: float = float("nan")
 
 
-class StepBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StepBatch(BesidePoints, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A batch as JSON. With an `id` it may be sent again and adds nothing then. A series is a framework's key, or an object."""
 
     id: str = ""
-    process: str = ""
-    series: list[str | SeriesRow] = []
-    steps: list[StepRow] = []
-    samples: list[Sample] = []
-    checkpoints: list[Checkpoint] = []
-    events: list[Event] = []
-    status: str = ""
-    since: float = 0.0
+    series: list[str | SeriesRow] = msgspec.field(default_factory=list)
+    steps: list[StepRow] = msgspec.field(default_factory=list)
 
 
 def decode_steps(body: bytes, tables: Tables) -> tuple[Batch, Block]:
     """The batch and its points; RefusedError says where the body is wrong."""
     sent = from_json(body, StepBatch)
-    batch = Batch(
-        id=sent.id,
-        process=sent.process,
-        samples=sent.samples,
-        checkpoints=sent.checkpoints,
-        events=sent.events,
-        status=sent.status,
-        since=sent.since,
-    )
-    return batch, to_block(sent, tables)
+    return without_points(sent.id, sent), to_block(sent, tables)
 
 
 def to_block(sent: StepBatch, tables: Tables) -> Block:

@@ -120,11 +120,12 @@ def test_a_log_that_is_idle_for_long_has_ended_and_one_that_goes_on_has_not(foll
     following.has("run", "loss", 0, 1)
     following.until(lambda: following.state("run.jsonl") == "ended")
     assert following.query.state(following.run("run")).status == "finished"
-    following.restart(end_after=0.5)
+    following.restart(end_after=60.0)  # which remembers that it had ended, however long it is to wait now
     following.until(lambda: following.state("run.jsonl") == "ended")
     add(log, 2)
     following.has("run", "loss", 0, 1, 2)
-    following.until(lambda: following.query.state(following.run("run")).status == "running", seconds=0.4)
+    assert following.query.state(following.run("run")).status == "running"
+    following.restart(end_after=0.5)
     following.until(lambda: following.query.state(following.run("run")).status == "finished")
     assert [one.number for one in following.query.attempts(following.run("run"))] == [1]
     assert following.written("run") == 3

@@ -196,11 +196,11 @@ def test_a_hanging_collector_delays_neither_log_nor_the_end(
     begun = time.monotonic()
     for step in range(1000):
         run.log({"loss": float(step)}, step=step)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
     assert run.flush(0.1) is False
     begun = time.monotonic()
     run.finish()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
     release.set()
     assert spools(tmp_path)
     assert "gradwatch sync" in capsys.readouterr().err
@@ -212,7 +212,7 @@ def test_the_end_does_not_wait_for_a_collector_that_is_known_to_be_away(tmp_path
     wait_until(lambda: spools(tmp_path))
     begun = time.monotonic()
     run.finish()
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 8
 
 
 def test_a_disk_that_fails_leaves_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

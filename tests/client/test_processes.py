@@ -48,7 +48,7 @@ def test_a_process_that_just_ends_delivers_everything(server: Server, tmp_path: 
 
 
 def test_an_uncaught_exception_is_a_failed_run_and_still_shown(server: Server, tmp_path: Path) -> None:
-    code, told = ended(program("import gradwatch; gradwatch.init().log({'loss': 1.0}); 1 / 0", server.url, tmp_path))
+    code, told = ended(program("import gradwatch; gradwatch.init(quiet=True).log({'loss': 1.0}); 1 / 0", server.url, tmp_path))
     assert code == 1
     assert "ZeroDivisionError: division by zero" in told
     assert server.values("loss") == [1.0]

@@ -55,7 +55,15 @@ class Rated(NamedTuple):
 
     def best(self) -> BestStep | None:
         """The best of all values, or None where none is left or all are equal."""
-        best, equal, left_out = _highest(self.steps, self.values, self.levels, self.bad)
+        best: tuple[float, float, int] | None = None
+        equal = left_out = 0
+        for at in self.steps:
+            rated = self.at(at)
+            if rated is None:
+                left_out += 1
+            else:
+                equal = equal + 1 if best is not None and rated[:2] == best[:2] else 1 if best is None or rated > best else equal
+                best = rated if best is None else max(best, rated)
         if best is None or min(self.values) == max(self.values):
             return None
         _, value, step = best
@@ -100,27 +108,6 @@ def best_checkpoint(rated: Rated, checkpoints: Sequence[Checkpoint]) -> Kept | N
     if left_out:
         reason += f"; {left_out} left out, for want of a value or since something was non-finite before"
     return Kept(tuple(one for one in own if one.step == best), rated.sign * value, measured, reason)
-
-
-_Rating = tuple[float, float, int]
-
-
-def _highest(
-    steps: Sequence[int], values: Sequence[float], levels: Sequence[float], bad: Sequence[int]
-) -> tuple[_Rating | None, int, int]:
-    """The best (rating, value, step) of those not vetoed, how many were equally good, and how many were vetoed."""
-    best: _Rating | None = None
-    equal = vetoed = 0
-    previous: float = -math.inf
-    for step, value, level in zip(steps, values, levels, strict=True):
-        if bisect_right(bad, previous) != bisect_right(bad, step):  # something non-finite since the value before
-            vetoed += 1
-        else:
-            rated = (min(level, value), value, step)
-            equal = equal + 1 if best is not None and rated[:2] == best[:2] else 1 if best is None or rated > best else equal
-            best = rated if best is None else max(best, rated)
-        previous = step
-    return best, equal, vetoed
 
 
 def _reason(curve: Measured, width: int, left_out: int, equal: int, step: int) -> str:

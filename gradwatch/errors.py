@@ -13,6 +13,14 @@ class StoreError(GradwatchError):
     """The store cannot be opened, or was asked for something that it does not hold."""
 
 
+class BusyStoreError(StoreError):
+    """Another process has the store open."""
+
+
+class NoStoreError(StoreError):
+    """The folder has no store."""
+
+
 class SettingsError(GradwatchError):
     """A setting is wrong: said before the first step, never later."""
 

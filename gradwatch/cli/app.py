@@ -24,7 +24,7 @@ from gradwatch.cli.stored import import_runs, opened
 from gradwatch.cli.sync import sync_command
 from gradwatch.cli.text import show, tamed
 from gradwatch.cli.up import up_command
-from gradwatch.errors import GradwatchError, UnreadableLogError
+from gradwatch.errors import BusyStoreError, GradwatchError, UnreadableLogError
 from gradwatch.importers.names import storable
 from gradwatch.importers.reader import find_logs
 from gradwatch.settings import load_settings
@@ -159,8 +159,10 @@ def import_command(
     try:
         for path in paths:
             errors += _read_logs(path, read)
+    except BusyStoreError as trouble:
+        errors.append(GradwatchError(f"{trouble}; a collector that has it takes the log from `gradwatch follow PATH`"))
     except GradwatchError as trouble:  # of the store, which concerns the files that follow as well
-        errors.append(_with_a_way_out(trouble))
+        errors.append(trouble)
     for error in errors:
         _complain(error)
     if format is Format.json:
@@ -171,12 +173,6 @@ def import_command(
         typer.echo(tamed(line))
     if errors:
         raise typer.Exit(UNREADABLE)
-
-
-def _with_a_way_out(trouble: GradwatchError) -> GradwatchError:
-    if "open in another process" not in str(trouble):
-        return trouble
-    return GradwatchError(f"{trouble}; a collector that has it takes the log from `gradwatch follow PATH`")
 
 
 app.command("runs")(runs_command)

@@ -11,7 +11,7 @@ from gradwatch.cli.stored import existing
 from gradwatch.client.http import Http
 from gradwatch.client.http_query import HttpQuery
 from gradwatch.client.query import Query
-from gradwatch.errors import GradwatchError, RefusedError, StoreError, UnavailableError
+from gradwatch.errors import GradwatchError, NoStoreError, RefusedError, UnavailableError
 from gradwatch.schema import Block, RunState, Series, Trace
 from gradwatch.settings import load_settings
 
@@ -38,9 +38,9 @@ def asked(data: Path | None) -> Iterator[Asked]:
     try:
         with existing(folder) as store:
             yield store
-    except StoreError as error:
-        if data is None and "there is no store" in str(error):
-            raise StoreError(f"no collector answers at {settings.url}, and {error}") from error
+    except NoStoreError as error:
+        if data is None:
+            raise NoStoreError(f"no collector answers at {settings.url}, and {error}") from error
         raise
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gradwatch.cli.ingest import Ingested, engine_errors
-from gradwatch.errors import GradwatchError, StoreError
+from gradwatch.errors import GradwatchError, NoStoreError
 from gradwatch.schema import RunInfo
 from gradwatch.store import open_store
 from gradwatch.store.base import Store
@@ -26,7 +26,7 @@ def existing(data: Path) -> Iterator[LocalStore]:
     from gradwatch.store.local import POINTS_FILE  # noqa: PLC0415 (the engines: where a collector answers they are not needed)
 
     if not (data / POINTS_FILE).is_file():
-        raise StoreError(
+        raise NoStoreError(
             f"{data}: there is no store; import a log with `gradwatch import PATH --data {data}`, or name another folder"
         )
     with opened(data) as store:

@@ -16,7 +16,7 @@ from threading import Lock
 
 import duckdb
 
-from gradwatch.errors import StoreError
+from gradwatch.errors import BusyStoreError, StoreError
 from gradwatch.schema import Block, Curve, Point, Sample, Selection, Series, Span, Trace
 from gradwatch.store import point_queries
 from gradwatch.store.base import ALL, Append, Appended
@@ -63,13 +63,15 @@ def connect(path: Path | None, file_access: bool = False, memory_mb: int | None 
         # Files stay readable by the DuckDB 1.5 series.
         return duckdb.connect(path, config=settings | {"storage_compatibility_version": "v1.5.0"})
     except duckdb.Error as error:
-        raise StoreError(_why_not_open(path, str(error))) from error
+        raise _why_not_open(path, str(error)) from error
 
 
-def _why_not_open(path: Path, reason: str) -> str:
+def _why_not_open(path: Path, reason: str) -> StoreError:
     if "Could not set lock" in reason:
-        return f"{path} is open in another process, and only one can hold it: stop that process or ask it ({reason})"
-    return f"{path} cannot be opened as a point store: restore it from a backup or use another folder ({reason})"
+        return BusyStoreError(
+            f"{path} is open in another process, and only one can hold it: stop that process or ask it ({reason})"
+        )
+    return StoreError(f"{path} cannot be opened as a point store: restore it from a backup or use another folder ({reason})")
 
 
 class _CommittedBeforeError(Exception):

@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.built-for
 ARGS ?=
 
-.PHONY: help env env-system demo demo-logs test check bench
+.PHONY: help env env-system demo demo-logs test verl check bench
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,14 @@ demo-logs: env  ## diagnose logs of our own training, and three real ones where 
 
 test: env  ## run the tests, three files at a time: many of them wait for processes
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile $(ARGS)
+
+# verl wants other versions than ours. Some of its imports warn.
+VERL := verl==0.9.1 transformers>=5.5.3,!=5.6.0,<5.11 $(shell grep '^torch==' constraints.txt)
+
+verl:  ## test the hooks for verl against verl itself, in an environment of its own (.venv/verl)
+	test -x $(VENV)/verl/bin/python || $(PYTHON) -m venv $(VENV)/verl
+	$(VENV)/verl/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[server]' pytest hypothesis $(foreach one,$(VERL),'$(one)')
+	$(VENV)/verl/bin/python -m pytest -W default tests/hooks/verl_real $(ARGS)
 
 check: env  ## format, lint, types, floors
 	$(BIN)/ruff format --check .

@@ -1,7 +1,7 @@
 """Train the solver and the verifier of solver_verifier.py, and log every step to a collector while it runs.
 
-This is what logging from a training loop looks like: `gradwatch.init`, `run.log` with a role, `run.log_samples`,
-`run.log_checkpoint`, and the `with` block that finishes the run. Two faults are injected on purpose, at steps that are known
+This is what watching a training loop looks like: `gradwatch.init`, `watch` for the gradients of each role, `run.log` with a role,
+samples, `run.log_checkpoint`, and the `with` block that finishes the run. Two faults are injected on purpose, at steps known
 beforehand: see faults.py. Everything else is a real training.
 """
 
@@ -25,23 +25,17 @@ from solver_verifier import (
     Rollouts,
     accuracy,
     advantages,
-    norm,
     prompts,
     roll_out,
 )
 from torch import Tensor
 
 import gradwatch
+from gradwatch_hooks.torch import Watcher, watch
 
 SAVE_EVERY = 50
 SAMPLES = 3
 CLIP = 1.0
-
-
-def gradients(policy: Policy, loss: Tensor) -> list[Tensor]:
-    parameters = list(policy.parameters())
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
 def injected(step: int, role: str) -> float:
@@ -51,24 +45,22 @@ def injected(step: int, role: str) -> float:
     return float("nan") if (step, role) == (NAN_STEP, "solver") else 1.0
 
 
-def train_step(policy: Policy, optimizer: torch.optim.Optimizer, digits_bp: Tensor, step: int, run: gradwatch.Run) -> None:
+def train_step(policy: Policy, optimizer: torch.optim.Optimizer, digits_bp: Tensor, watcher: Watcher) -> None:
     rollouts = roll_out(policy, digits_bp)
     advantage = advantages(rollouts, mistaken=False)
-    total = [torch.zeros_like(one) for one in policy.parameters()]
+    optimizer.zero_grad()
     for role, one in rollouts.items():
-        loss = one.loss(advantage[role]) * injected(step, role)
-        own = gradients(policy, loss)
-        total = [a + b for a, b in zip(total, own, strict=True)]
-        told = {"loss": loss, "grad_norm": norm(own), "reward": one.reward_bg, "entropy": one.entropy}
-        run.log(told, step=step, role=role)
-    whole = norm(total)
-    run.log({"grad_norm": whole, "learning_rate": optimizer.param_groups[0]["lr"]}, step=step)
-    run.log_samples(samples(digits_bp, rollouts, advantage), step=step)
-    if not torch.isfinite(torch.tensor(whole)):
-        return
-    for parameter, gradient in zip(policy.parameters(), total, strict=True):
-        parameter.grad = gradient * min(1.0, CLIP / whole)
-    optimizer.step()
+        loss = one.loss(advantage[role]) * injected(watcher.step, role)
+        with watcher.role(role):
+            loss.backward()
+        watcher.log({"loss": loss, "reward": one.reward_bg, "entropy": one.entropy}, role=role)
+    watcher.log({"learning_rate": optimizer.param_groups[0]["lr"]})
+    watcher.log_samples(samples(digits_bp, rollouts, advantage))
+    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), CLIP)
+    if norm.isfinite():
+        optimizer.step()
+    else:
+        watcher.emit(skipped=True)
 
 
 def samples(digits_bp: Tensor, rollouts: dict[str, Rollouts], advantage: dict[str, Tensor]) -> list[dict[str, Any]]:
@@ -95,8 +87,10 @@ def train(run: gradwatch.Run, steps: int, pause: float, folder: Path) -> None:
     training, held_out = prompts()
     policy = Policy()
     optimizer = torch.optim.SGD(policy.parameters(), lr=LEARNING_RATE)
+    # Tiny as it is, this model's step is so short that measuring is dear beside it: no budget.
+    watcher = watch(policy, run=run, optimizer=optimizer, roles=ROLES, max_overhead=None, first_step=1)
     for step in range(1, steps + 1):
-        train_step(policy, optimizer, training[torch.randint(len(training), (PROMPTS,))], step, run)
+        train_step(policy, optimizer, training[torch.randint(len(training), (PROMPTS,))], watcher)
         if step % EVAL_EVERY == 0:
             run.log({"eval/accuracy": accuracy(policy, held_out)}, step=step)
         if step % SAVE_EVERY == 0:
@@ -104,6 +98,7 @@ def train(run: gradwatch.Run, steps: int, pause: float, folder: Path) -> None:
             torch.save(policy.state_dict(), path)
             run.log_checkpoint(str(path), step=step)
         time.sleep(pause)  # so that a person can watch
+    watcher.detach()
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from statistics import median
 from typing import NamedTuple
 
@@ -27,6 +28,29 @@ def medians(rounds: int, measurements: Mapping[str, Callable[[], float]]) -> dic
         for name, measure in measurements.items():
             seen[name].append(measure())
     return {name: median(values) for name, values in seen.items()}
+
+
+class Interval(NamedTuple):
+    """A median, and where it lies with 95 % confidence."""
+
+    median: float
+    low: float
+    high: float
+
+
+def ratios(seen: Mapping[str, Sequence[float]], bases: Mapping[str, str], base: str) -> dict[str, Interval]:
+    """Each measurement over that of its base in the same round (`base`, where `bases` says no other): the medians over rounds."""
+    return {
+        name: median_interval([one / other for one, other in zip(values, seen[bases.get(name, base)], strict=True)])
+        for name, values in seen.items()
+    }
+
+
+def median_interval(values: Sequence[float], draws: int = 2000) -> Interval:
+    """The median with a bootstrap interval, the same each time."""
+    dice = Random(0)
+    medians_drawn = sorted(median(dice.choices(values, k=len(values))) for _ in range(draws))
+    return Interval(median(values), medians_drawn[int(0.025 * draws)], medians_drawn[int(0.975 * draws)])
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gradwatch.checkpoints.selection import Pick
 from gradwatch.client.query import Query
-from gradwatch.schema import Attempt, Checkpoint, Curve, RunState, Sample, Selection, Span, StoredFinding
+from gradwatch.schema import Attempt, Checkpoint, Curve, Event, RunState, Sample, Selection, Span, StoredFinding
 
 FRESH = 0.2
 KEPT = 64
@@ -110,6 +110,11 @@ class Reader:
         """The run's checkpoints by attempt and step."""
         run = state.info.id
         return await self.shared.get(("checkpoints", run), moved(state), lambda: self._query.checkpoints(run))
+
+    async def events(self, state: RunState) -> list[Event]:
+        """What happened to the run, in order."""
+        run = state.info.id
+        return await self.shared.get(("events", run), moved(state), lambda: self._query.events(run))
 
     async def pick(self, state: RunState) -> Pick:
         """What is worth keeping, nothing where nobody was named who could say; as new as the state within a hundredth."""

@@ -153,9 +153,10 @@ def finding(detector: Any, series: Series, episode: Episode, severity: str, mess
 
 
 def where(series: Series) -> str:
-    """A series as a message names it: its own key, and role, policy or attempt where there are any."""
+    """A series as a message names it: its own key, and what of role, agent, policy, scope and attempt that does not say."""
     name = series.source_key or series.metric
-    extra = [f"role {series.role}"] if series.role and series.role not in name else []
+    axes = {"role ": series.role, "agent ": series.agent, "policy ": series.policy, "in ": series.scope}
+    extra = [f"{axis}{value}" for axis, value in axes.items() if value and value not in name]
     if series.attempt > 1:
         extra.append(f"attempt {series.attempt}")
     return f"{name} ({', '.join(extra)})" if extra else name

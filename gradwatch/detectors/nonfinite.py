@@ -128,7 +128,8 @@ class NonFinite:
         count = f"{first.count} value{'s' if first.count > 1 else ''}"
         message = f"{where(series)} became {first.value} at step {first.first:,} ({count} until step {first.last:,})"
         if others:
-            message += f"; with it {len(others)} more: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"
+            named = ", ".join(where(scope.series[name]) for name, _ in members[1:4])
+            message += f"; with it {len(others)} more: {named}{' …' if len(others) > 3 else ''}"
         facts = {"value": first.value, "count": first.count, "others": others}
         episode = Episode(scope.episodes, first.first, end, facts, closed)
         one = finding(self, series, episode, _severity(scope), message, _suggestion(series))

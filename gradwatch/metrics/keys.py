@@ -7,7 +7,9 @@ name of a role. A key that the catalogue still does not know is kept under its o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import zip_longest
 from typing import NamedTuple
 
 from gradwatch.metrics.catalogue import by_alias
@@ -34,8 +36,10 @@ _STATS = {
     "min": "min",
     "median": "median",
     "sum": "sum",
+    "count": "count",
+    "nonfinite": "nonfinite",
 }
-_STAT_SUFFIX = re.compile(r"(?:[/_](mean|avg|average|std|max|min|median|sum)(@\d+)?|__(min|max))$")
+_STAT_SUFFIX = re.compile(r"(?:[/_](mean|avg|average|std|max|min|median|sum)(@\d+)?|__(min|max)|/(count|nonfinite))$")
 _STAT_PREFIX = re.compile(r"(^|/)(mean|avg|average|std|max|min|median)[_ ]")
 _STREAM_INSIDE = re.compile(r"^([^/]+)/(?:eval|val|valid|validation|test|(train|training))/")
 _STREAM_SUFFIX = re.compile(r"[/_ ](?:(val|valid|validation|eval|test|dev)|train|training)$")
@@ -47,7 +51,7 @@ _ROLE = re.compile(r"[^\W\d][\w .@+-]{0,99}$")
 _OF_A_POLICY = frozenset(("grad_norm", "learning_rate", "loss"))
 _RANK = re.compile(r"(?:^|/)rank[_:-]?(\d+)(?=/|$)")
 _INSTANCE = re.compile(r"^(.*[^\d_-])[-_](\d+)$")
-_COMPONENT = re.compile(r"^rewards/(?P<scope>[^/]+)$")
+_COMPONENT = re.compile(r"^(?:rewards|reward_component)/(?P<scope>[^/]+)$")
 _REWARD_WORDS = frozenset(("reward", "rewards", "return", "rew"))
 _REWARD_FILLERS = frozenset(
     (
@@ -142,7 +146,7 @@ def _split_rank(rest: str) -> tuple[int, str]:
 
 def _split_stat(low: str) -> tuple[str, str]:
     if found := _STAT_SUFFIX.search(low):
-        stat = _STATS[found[1] or found[3]]
+        stat = _STATS[found[1] or found[3] or found[4]]
         return stat + (found[2] or ""), low[: found.start()]
     if found := _STAT_PREFIX.search(low):
         return _STATS[found[2]], low[: found.start()] + found[1] + low[found.end() :]
@@ -152,20 +156,23 @@ def _split_stat(low: str) -> tuple[str, str]:
 def _lookup(low: str) -> tuple[Metric, str] | None:
     """The metric and statistic of a name without stream, rank and role."""
     stat, bare = _split_stat(low)
-    whole = _without_namespace(low)
-    if whole is not None:
-        return whole, ""
-    part = _without_namespace(bare)
-    return None if part is None else (part, stat)
+    known = by_alias()
+    # `reward/std` is a reward's deviation: it is asked for before the namespace is taken off `std`.
+    for whole, part in zip_longest(_without_namespaces(low), _without_namespaces(bare), fillvalue=""):
+        if whole in known:
+            return known[whole], ""
+        if part in known:
+            return known[part], stat
+    return None
 
 
-def _without_namespace(name: str) -> Metric | None:
-    """The metric of a name, namespaces in front of it taken off one by one."""
-    found = by_alias().get(name)
+def _without_namespaces(name: str) -> Iterator[str]:
+    """A name, and what is left of it as the namespaces in front are taken off one by one."""
+    yield name
     head, slash, tail = name.partition("/")
-    if found is not None or not slash or head not in _NAMESPACES:
-        return found
-    return _without_namespace(tail)
+    while slash and head in _NAMESPACES:
+        yield tail
+        head, slash, tail = tail.partition("/")
 
 
 def _known(stream: str, rank: int, low: str) -> Axes | None:
@@ -178,7 +185,7 @@ def _known(stream: str, rank: int, low: str) -> Axes | None:
 
 
 def _component(stream: str, rank: int, rest: str) -> Axes | None:
-    """TRL's `rewards/{function}/mean`."""
+    """TRL's `rewards/{function}/mean`, and our `reward_component/{function}/mean`."""
     stat, bare = _split_stat(rest.lower())
     found = _COMPONENT.match(bare)
     if found is None or not stat:

@@ -21,6 +21,7 @@ class Sharding(NamedTuple):
 
 
 WHOLE = Sharding()
+FSDP1 = "FullyShardedDataParallel"
 
 
 def is_dtensor(tensor: Tensor | None) -> TypeGuard[DTensor]:
@@ -69,6 +70,12 @@ def flat_shardings(model: nn.Module) -> dict[int, Sharding]:
             groups = () if group is None or module.sharding_strategy == ShardingStrategy.NO_SHARD else (group,)
             found.update({id(one): Sharding(groups, module.compute_device) for one in module.parameters() if _is_flat(one)})
     return found
+
+
+def flat_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """What FSDP1 differentiates by: the gradient hooks of the parameters that it flattened into these never fire."""
+    handles = [getattr(module, "_handle", None) for module in model.modules() if type(module).__name__ == FSDP1]
+    return [handle.flat_param for handle in handles if handle is not None]
 
 
 def _is_flat(parameter: nn.Parameter) -> bool:

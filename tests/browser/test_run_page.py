@@ -44,6 +44,7 @@ def test_the_head_says_which_role_broke_first_and_since_when(page: Page) -> None
     expect(roles.nth(0)).to_contain_text("healthy")
     expect(page.locator("#checkpoints-title")).to_have_text("Checkpoints (6)")
     expect(page.locator("#run-checkpoints")).to_contain_text("★")
+    expect(page.locator("#run-events li").last).to_contain_text("opened the run")
 
 
 def test_what_is_not_finite_is_a_gap_and_a_mark_and_a_count(page: Page) -> None:

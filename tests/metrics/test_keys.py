@@ -69,6 +69,22 @@ from gradwatch.metrics.catalogue import by_alias
         ("train/orchestrator/entropy", Axes("entropy", role="orchestrator")),
         ("collection/ghas/reward/episode_reward_mean", Axes("reward", "rollout", "mean", role="ghas")),
         ("train/ghas/grad_norm_loss_critic", Axes("grad_norm", role="ghas", scope="loss_critic")),
+        # verl's rollout correction, prime-rl's mismatch
+        ("rollout_corr/k3_kl", Axes("rollout_kl")),
+        ("rollout_corr/kl", Axes("rollout_kl_k1")),
+        ("rollout_corr/chi2_token", Axes("chi2_token")),
+        ("rollout_corr/training_ppl", Axes("perplexity")),
+        ("mismatch_kl/mean", Axes("rollout_kl", stat="mean")),
+        # ours: a metric and its statistic
+        ("importance_ratio/max", Axes("importance_ratio", stat="max")),
+        ("reward/std", Axes("reward", stat="std")),
+        ("critic/rewards/std", Axes("reward", stat="std")),
+        ("reward/count", Axes("reward", stat="count")),
+        ("advantage/nonfinite", Axes("advantage", stat="nonfinite")),
+        ("reward_component/length/mean", Axes("reward_component", stat="mean", scope="length")),
+        ("solver/kl/max", Axes("kl", stat="max", role="solver")),
+        ("grad_norm_per_share", Axes("grad_norm_per_share")),
+        ("train/std", Axes("action_std")),
         # instances and ranks
         ("train/generator-0/grad_norm", Axes("grad_norm", role="generator", agent="generator-0")),
         ("rank0/grad_norm", Axes("grad_norm", rank=0)),

@@ -1,4 +1,4 @@
-"""The page of one run: its head, findings, charts, checkpoints and samples, each sent only when it has changed."""
+"""The page of one run: its head, findings, charts, checkpoints, events and samples, each sent only when it has changed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gradwatch_dashboards.pages.page import Page
 from gradwatch_dashboards.parts import aria, link
 from gradwatch_dashboards.reader import Reader
 from gradwatch_dashboards.run_parts.checkpoints import checkpoints_info, checkpoints_table
+from gradwatch_dashboards.run_parts.events import events_info, events_list
 from gradwatch_dashboards.run_parts.findings import findings_info, findings_list
 from gradwatch_dashboards.run_parts.grid import grid, grid_info
 from gradwatch_dashboards.run_parts.head import head, head_info, page_title
@@ -23,7 +24,7 @@ from gradwatch_dashboards.run_parts.toolbar import toolbar, toolbar_info
 from gradwatch_dashboards.scene import Scene, read_scene
 from gradwatch_dashboards.view import parse
 
-PARTS = ("head", "findings", "toolbar", "charts", "checkpoints", "samples")
+PARTS = ("head", "findings", "toolbar", "charts", "checkpoints", "events", "samples")
 
 
 async def _layout(reader: Reader, name: str, search: str) -> Any:
@@ -51,9 +52,8 @@ def unknown_run(run: str) -> Any:
 
 def _aside() -> html.Aside:
     found = html.Section(id="run-findings", **aria(label="Findings"))
-    return html.Aside(
-        [found, html.Section(id="run-checkpoints", **aria(label="Checkpoints"))], **aria(label="Findings and checkpoints")
-    )
+    saved, happened = (html.Section(id=f"run-{name}", **aria(label=name.capitalize())) for name in ("checkpoints", "events"))
+    return html.Aside([found, saved, happened], **aria(label="Findings, checkpoints and events"))
 
 
 def _tools(search: str) -> html.Div:
@@ -108,6 +108,7 @@ async def _infos(reader: Reader, scene: Scene) -> list[tuple[Any, Callable[[Any]
         (toolbar_info(state.info.id, view, focus, scene.inks), toolbar),
         (grid_info(state.info.id, view, scene.sections, scene.inks.items()), grid),
         (checkpoints, checkpoints_table),
+        (events_info(await reader.events(state), focus.attempt), events_list),
         (await _samples(reader, scene), samples_table),
     ]
 

@@ -1,0 +1,168 @@
+"""What each speaker adds to a weight's gradient, from a module's input and the gradient of its output. Pure, no host syncs.
+
+For a linear map W_k = Y_kᵀX_k over the rows of speaker k, and the weight's gradient is Σ_k W_k. What is kept of the W_k, whose size
+is K times the weight's, is one of: all of it (small weights); their inner products ⟨W_k, W_l⟩; their CountSketches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradwatch.quantities.engines.grouping import Grouping, gather, slices
+from gradwatch.quantities.parameter_sketch import add_signed_
+
+# Entries of the W_k held at a time: a language model's head would otherwise add K times its size to the peak of memory.
+BLOCK = {"cpu": 1 << 21}
+LARGE_BLOCK = 1 << 24  # of a device, where many small products are slow
+
+_held = threading.local()  # memory that was just mapped is slower than the product that is written to it
+
+
+class Signs(NamedTuple):
+    """`ParameterSketch.signs` of one parameter."""
+
+    a: Tensor
+    b: Tensor
+    offset: int
+
+
+class Wanted(NamedTuple):
+    """What is to be kept: the W_k, their Gram matrix, their sketches of width m (0: none), their sum."""
+
+    dense: bool = False
+    gram: bool = False
+    width: int = 0
+    total: bool = False
+
+
+class Kept(NamedTuple):
+    """What was asked for, else None: `own` is (K, numel) where dense, (K, K) where Gram; `sketch` is (K, m); float32."""
+
+    own: Tensor | None = None
+    sketch: Tensor | None = None
+    total: Tensor | None = None
+
+
+def of_linear(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping, signs: Signs, wanted: Wanted) -> Kept:
+    """The W_k of a weight (O, I); `total` has the dtype of `gy`. The products are computed in the dtype of `gy`."""
+    spans = slices(grouping, len(gy_MO))
+    gy_MO, x_MI = gather(gy_MO, grouping), gather(x_MI, grouping).to(gy_MO.dtype)
+    kept = _empty(len(spans), gy_MO, x_MI.shape[1], wanted)
+    for rows, blocks_KN in _blocks(gy_MO, x_MI, spans):
+        _keep(kept, blocks_KN, rows, signs, wanted)
+    return kept
+
+
+def of_scale(product_MD: Tensor, grouping: Grouping, scale_M: Tensor | None = None) -> Tensor:
+    """Each speaker's sum over its rows, each times its `scale`: (K, D), float32. The gradient of a bias or of a norm's weight."""
+    spans = slices(grouping, len(product_MD))
+    rows_MD = gather(product_MD, grouping)
+    if scale_M is None:
+        return torch.stack([rows_MD[span].sum(0, dtype=torch.float32) for span in spans])
+    scale_M = gather(scale_M[:, None], grouping)[:, 0]
+    return torch.stack([scale_M[span] @ rows_MD[span] for span in spans])
+
+
+def of_embedding(gy_MD: Tensor, tokens_M: Tensor, grouping: Grouping, signs: Signs, vocabulary: int, wanted: Wanted) -> Kept:
+    """The W_k of an embedding's weight (V, D): the rows of `gy` added up for each speaker and token."""
+    spans = slices(grouping, len(gy_MD))
+    gy_MD, tokens_M = gather(gy_MD, grouping).float(), gather(tokens_M[:, None], grouping)[:, 0]
+    if wanted.dense:
+        rows = torch.cat([tokens_M[span] + k * vocabulary for k, span in enumerate(spans)])
+        return Kept(_added(gy_MD, rows, len(spans) * vocabulary).view(len(spans), -1))
+    own = _token_gram(gy_MD, tokens_M, spans) if wanted.gram else None
+    sketch = _token_sketch(gy_MD, tokens_M, spans, signs, wanted.width) if wanted.width else None
+    return Kept(own, sketch)
+
+
+def _empty(speakers: int, gy_MO: Tensor, columns: int, wanted: Wanted) -> Kept:
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float32, device=gy_MO.device)
+
+    own = zeros(speakers, gy_MO.shape[1] * columns) if wanted.dense else zeros(speakers, speakers) if wanted.gram else None
+    sketch = zeros(speakers, wanted.width) if wanted.width else None
+    return Kept(own, sketch, gy_MO.new_empty(gy_MO.shape[1], columns) if wanted.total else None)
+
+
+def _blocks(gy_MO: Tensor, x_MI: Tensor, spans: Sequence[slice]) -> Iterator[tuple[slice, Tensor]]:
+    """The W_k, some rows of them at a time: which rows, and (K, rows, I), valid until the next."""
+    outputs, columns = gy_MO.shape[1], x_MI.shape[1]
+    most = max(1, BLOCK.get(gy_MO.device.type, LARGE_BLOCK) // (len(spans) * max(1, columns)))
+    step = ceil(outputs / ceil(outputs / most))
+    held = _memory(gy_MO, len(spans) * step * columns)
+    for first in range(0, outputs, step):
+        rows = slice(first, min(first + step, outputs))
+        block = held[: len(spans) * (rows.stop - first) * columns].view(len(spans), -1, columns)
+        for k, span in enumerate(spans):
+            torch.mm(gy_MO[span, rows].T, x_MI[span], out=block[k])
+        yield rows, block
+
+
+def _memory(like: Tensor, size: int) -> Tensor:
+    if like.device.type != "cpu":
+        return like.new_empty(size)
+    known: Tensor | None = getattr(_held, "memory", None)
+    if known is None or known.dtype != like.dtype or len(known) < size:
+        known = _held.memory = like.new_empty(max(size, BLOCK["cpu"]))
+    return known[:size]
+
+
+def _keep(kept: Kept, blocks_KRI: Tensor, rows: slice, signs: Signs, wanted: Wanted) -> None:
+    wide = blocks_KRI.float()
+    flat_KN = wide.view(len(wide), -1)
+    if kept.total is not None and kept.total.dtype == wide.dtype:
+        torch.sum(wide, 0, out=kept.total[rows])
+    elif kept.total is not None:
+        kept.total[rows] = wide.sum(0)
+    if kept.own is not None and wanted.dense:
+        kept.own.view(len(wide), -1, wide.shape[2])[:, rows] = wide
+    elif kept.own is not None:
+        kept.own.addmm_(flat_KN, flat_KN.T)
+    if kept.sketch is not None:
+        for sketch_m, block_RI in zip(kept.sketch, wide, strict=True):
+            add_signed_(sketch_m, block_RI, signs.a, signs.b, signs.offset, rows.start)
+
+
+def _token_gram(gy_MD: Tensor, tokens_M: Tensor, spans: Sequence[slice]) -> Tensor:
+    """⟨W_k, W_l⟩ of an embedding. Tokens are ranked without `torch.unique`, which would wait for the device."""
+    speakers, width = len(spans), gy_MD.shape[1]
+    ordered, order = tokens_M.sort()
+    ranks = torch.cat([ordered.new_zeros(1), (ordered[1:] != ordered[:-1]).long().cumsum(0)])
+    rank = torch.zeros_like(tokens_M)
+    rank[order] = ranks
+    size = int(ranks[-1]) + 1 if ranks.device.type == "cpu" else len(ranks)
+    rows = torch.cat([rank[span] + k * size for k, span in enumerate(spans)])
+    gram = gy_MD.new_zeros(speakers, speakers)
+    step = max(1, BLOCK.get(gy_MD.device.type, LARGE_BLOCK) // (speakers * size))
+    for first in range(0, width, step):
+        part_KN = _added(gy_MD[:, first : first + step], rows, speakers * size).view(speakers, -1)
+        gram.addmm_(part_KN, part_KN.T)
+    return gram
+
+
+def _token_sketch(gy_MD: Tensor, tokens_M: Tensor, spans: Sequence[slice], signs: Signs, width: int) -> Tensor:
+    columns = gy_MD.shape[1]
+    starts = torch.cat([(signs.offset + tokens_M[span] * columns) % width + k * (width + columns) for k, span in enumerate(spans)])
+    places = starts[:, None] + torch.arange(columns, device=starts.device)
+    signed = (gy_MD * signs.a[tokens_M, None]).mul_(signs.b)
+    flat = _added(signed.view(-1), places.view(-1), len(spans) * (width + columns))
+    return _wrapped(flat.view(len(spans), -1), width)
+
+
+def _wrapped(long_KN: Tensor, width: int) -> Tensor:
+    """Buckets beyond the width are the first ones again."""
+    sketch = long_KN[:, :width].contiguous()
+    for first in range(width, long_KN.shape[1], width):
+        rest = long_KN[:, first : first + width]
+        sketch[:, : rest.shape[1]] += rest
+    return sketch
+
+
+def _added(values: Tensor, places: Tensor, size: int) -> Tensor:
+    return values.new_zeros(size, *values.shape[1:]).index_add_(0, places, values)

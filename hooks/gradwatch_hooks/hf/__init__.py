@@ -1,0 +1,1 @@
+"""The parts of the hooks for the Hugging Face Trainer and for TRL, one idea a file."""

@@ -1,0 +1,1 @@
+"""The parts of the hook for Lightning, one idea a file."""

@@ -1,0 +1,1 @@
+"""The parts of the plain-torch watcher, one idea a file."""

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
-import resource
-import subprocess
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-import psutil
 import torch
 from harness.rounds import Interval, Target, conclude, cpu_seconds, ratios, table
 from harness.training import BASES, MODELS, VARIANTS, Setting
@@ -39,20 +37,21 @@ TARGETS = (
     *(Target(f"peak memory, {name} ÷ plain", most=1.12) for name in ENGINES),
 )
 JUDGED = ("B", 4)
-WARM_UP = 2
+PEAK_STEPS = 2
 
 
 class Effort(NamedTuple):
-    """Which cases and variants are measured, and in how many rounds."""
+    """Which cases are measured, the variants whose time and whose memory is, and the steps of each, without and with the clock."""
 
     cases: tuple[tuple[str, int], ...]
     variants: tuple[str, ...]
+    weighed: tuple[str, ...]
+    warm_up: int
     rounds: int
-    warm_up: int = WARM_UP
 
 
-FULL = Effort(tuple((model, roles) for model in MODELS for roles in (2, 4, 8)), tuple(VARIANTS), 15)
-QUICK = Effort((JUDGED,), ("plain", *BASES.values(), *ENGINES, UNMEASURED, PEER), 2, 1)
+FULL = Effort(tuple((model, roles) for model in MODELS for roles in (2, 4, 8)), tuple(VARIANTS), tuple(VARIANTS), 2, 15)
+QUICK = Effort((JUDGED,), ("plain", *BASES.values(), *ENGINES, UNMEASURED, PEER), ("plain", "neutral", "split"), 1, 2)
 
 
 def available(names: Sequence[str]) -> list[str]:
@@ -75,33 +74,45 @@ def times(setting: Setting, effort: Effort) -> dict[str, list[float]]:
     return seen
 
 
-def peaks(model: str, roles: int, names: Sequence[str]) -> dict[str, float]:
+def peaks(setting: Setting, names: Sequence[str]) -> dict[str, float]:
     """The peak memory of each variant in MB, each in a process of its own."""
+    forking = multiprocessing.get_context("fork")
     found = {}
     for name in available(names):
-        command = [sys.executable, __file__, "--peak", name, "--model", model, "--roles", str(roles)]
-        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found[name] = float(json.loads(told.splitlines()[-1]))
+        theirs, ours = forking.Pipe(duplex=False)
+        process = forking.Process(target=tell_peak, args=(setting, name, ours))
+        process.start()
+        ours.close()
+        found[name] = float(theirs.recv())
+        process.join()
     return found
 
 
-def peak(setting: Setting, name: str) -> float:
-    """The peak memory of this process over some steps, above what it has now, in MB."""
-    before = psutil.Process().memory_info().rss
+def tell_peak(setting: Setting, name: str, pipe: Connection) -> None:
+    before = resident()[0]
     with VARIANTS[name](setting) as step:
-        for _ in range(WARM_UP + 1):
+        for _ in range(PEAK_STEPS):
             step()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 2**20
+        pipe.send(resident()[1] - before)
+
+
+def resident() -> tuple[float, float]:
+    """The memory of this process in MB, now and at its peak: of itself alone, where `getrusage` counts what it was forked from."""
+    told = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    now, most = (float(told[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+    return now, most
 
 
 def measure(model: str, roles: int, effort: Effort) -> dict[str, dict[str, float]]:
     """A row for each variant."""
     with tempfile.TemporaryDirectory(prefix="gradwatch-bench-") as folder:
-        seen = times(Setting(MODELS[model], roles, Path(folder)), effort)
+        setting = Setting(MODELS[model], roles, Path(folder))
+        # First, while no thread runs that a forked process would miss.
+        memory = peaks(setting, effort.weighed)
+        seen = times(setting, effort)
     found = ratios(seen, BASES, "plain")
     if UNMEASURED in found:
         found[EVERY_10] = Interval(*(0.9 * off + 0.1 * on for off, on in zip(found[UNMEASURED], found["neutral"], strict=True)))
-    memory = peaks(model, roles, effort.variants)
     rows = {}
     for name, interval in found.items():
         row = dict(zip(COLUMNS, interval, strict=False))
@@ -113,11 +124,11 @@ def measure(model: str, roles: int, effort: Effort) -> dict[str, dict[str, float
 
 def judged(rows: dict[str, dict[str, float]]) -> dict[str, float]:
     """The results that have a target."""
-    found = {f"{name} ÷ plain": rows[name]["÷ plain"] for name in MOST}
     # Without the peer nothing can be said of it: a target that is not measured is missed.
     peer = rows.get(PEER, {}).get("÷ plain", float("nan"))
+    found = {f"{name} ÷ plain": rows[name]["÷ plain"] for name in MOST}
     found |= {f"{name} ÷ {PEER}": rows[name]["÷ plain"] / peer for name in MOST}
-    return found | {f"peak memory, {name} ÷ plain": rows[name]["peak ÷ plain"] for name in ENGINES}
+    return found | {f"peak memory, {name} ÷ plain": row["peak ÷ plain"] for name, row in rows.items() if "peak ÷ plain" in row}
 
 
 def run(effort: Effort) -> int:
@@ -126,10 +137,10 @@ def run(effort: Effort) -> int:
     for model, roles in effort.cases:
         rows = results[f"{model}, K={roles}"] = measure(model, roles, effort)
         print(f"model {model}, {roles} roles, {effort.rounds} rounds\n{table(rows, COLUMNS)}\n", flush=True)
-    judged_rows = results.get("{}, K={}".format(*JUDGED))
-    if judged_rows is None:
+    if JUDGED not in effort.cases:
         return 0
-    return conclude("hooks", results, judged(judged_rows), TARGETS)
+    measured = judged(results["{}, K={}".format(*JUDGED)])
+    return conclude("hooks", results, measured, [one for one in TARGETS if one.name in measured])
 
 
 def main() -> int:
@@ -138,12 +149,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the judged variants of one case, within a minute")
     parser.add_argument("--model", choices=MODELS, help="only this model")
     parser.add_argument("--roles", type=int, help="only with so many roles")
-    parser.add_argument("--peak", choices=VARIANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.peak:
-        with tempfile.TemporaryDirectory(prefix="gradwatch-bench-") as folder:
-            print(json.dumps(peak(Setting(MODELS[options.model], options.roles, Path(folder)), options.peak)))
-        return 0
     effort = QUICK if options.quick else FULL
     cases = tuple(one for one in effort.cases if options.model in (None, one[0]) and options.roles in (None, one[1]))
     return run(effort._replace(cases=cases))

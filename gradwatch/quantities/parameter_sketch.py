@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 WIDTH = 65_521
-BLOCK = 1 << 18  # entries signed at a time: the copy stays in the cache, and the peak of memory where it was
+BLOCK = 1 << 17  # entries signed at a time: the copy stays in the cache, and the peak of memory where it was
 
 
 class ParameterSketch:
@@ -51,13 +51,14 @@ def add_signed_(sketch_m: Tensor, gradient: Tensor, a: Tensor, b: Tensor, offset
     columns = len(b)
     rows = gradient.reshape(-1, columns)
     step = max(1, BLOCK // columns) if gradient.device.type == "cpu" else len(rows) or 1
+    # Memory that is asked for block by block costs more than the arithmetic.
+    room = sketch_m.new_empty(min(step, len(rows)), columns)
     for first in range(0, len(rows), step):
         block = rows[first : first + step]
-        # A narrow dtype times float32 is float32.
-        signed = block * a[row + first : row + first + len(block), None]
+        signed = torch.mul(block, a[row + first : row + first + len(block), None], out=room[: len(block)])
         if columns > 1:
             signed.mul_(b)
-        _fold_(sketch_m, signed.reshape(-1), (offset + (row + first) * columns) % len(sketch_m))
+        _fold_(sketch_m, signed.view(-1), (offset + (row + first) * columns) % len(sketch_m))
     return sketch_m
 
 
@@ -67,7 +68,9 @@ def _fold_(sketch_m: Tensor, values: Tensor, start: int) -> None:
     head = min(width - start, size)
     sketch_m[start : start + head].add_(values[:head])
     whole = (size - head) // width
-    if whole:
+    if whole == 1:
+        sketch_m.add_(values[head : head + width])
+    elif whole:
         sketch_m.add_(values[head : head + whole * width].view(whole, width).sum(0))
     tail = values[head + whole * width :]
     sketch_m[: len(tail)].add_(tail)

@@ -29,7 +29,8 @@ class BatchRoles:
     """The speakers of one forward pass over B rows, in which N sequences lie; `rows` 0: any number of rows, all one speaker's.
 
     `speaker_N` (int64, on the CPU) is each sequence's speaker, an index into the speakers of the watcher. Where every row is one
-    sequence, `sequence_BT` is None and N = B (1 where `rows` is 0). Packed rows have it: (B, T), int64, on the CPU, the sequence of each position.
+    sequence, `sequence_BT` is None and N = B (1 where `rows` is 0). Packed rows have it: (B, T), int64, on the CPU, the sequence of
+    each position.
     `speaker_BT` is set, and nothing else can be said than by position, where several roles speak in one sequence: (B, T), int64,
     on the CPU, the speaker of each position, `NOBODY` where none was given.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,8 +23,12 @@ from gradwatch.errors import SettingsError
 from gradwatch.schema import Selection
 from gradwatch_hooks.deepspeed import NEEDED, watch_engine
 
-# DeepSpeed uses what torch has deprecated.
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
+pytestmark = [
+    pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed"),
+    # DeepSpeed uses what torch has deprecated.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
 
 
 def initialize(job: Job, **config: Any) -> Any:

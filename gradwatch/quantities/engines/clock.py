@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 import torch
@@ -14,7 +15,8 @@ class Clock:
     Blocks stand inside a user's backward pass; on CUDA, the host's time would only be that of queueing the work.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._seconds = 0.0
         self._start = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
@@ -22,7 +24,7 @@ class Clock:
 
     def __enter__(self) -> None:
         """Start."""
-        self._start = time.perf_counter()
+        self._start = self._clock()
         self._device = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if self._device:
             self._events.append((_event(), _event()))
@@ -33,7 +35,7 @@ class Clock:
         if self._device:
             self._events[-1][1].record()
         else:
-            self._seconds += time.perf_counter() - self._start
+            self._seconds += self._clock() - self._start
 
     def take(self) -> list[tuple[torch.cuda.Event, torch.cuda.Event]] | float:
         """What was measured since the last call: seconds, or on CUDA pairs of events to be read once they have passed."""

@@ -51,12 +51,26 @@ class Kept(NamedTuple):
 
 def of_linear(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping, signs: Signs, wanted: Wanted) -> Kept:
     """The W_k of a weight (O, I); `total` has the dtype of `gy`. The products are computed in the dtype of `gy`."""
-    spans = slices(grouping, len(gy_MO))
+    every = slices(grouping, len(gy_MO))
+    there = [k for k, span in enumerate(every) if span.start < span.stop] or [0]
     gy_MO, x_MI = gather(gy_MO, grouping), gather(x_MI, grouping).to(gy_MO.dtype)
-    kept = _empty(len(spans), gy_MO, x_MI.shape[1], wanted)
-    for rows, blocks_KN in _blocks(gy_MO, x_MI, spans):
+    kept = _empty(len(there), gy_MO, x_MI.shape[1], wanted)
+    for rows, blocks_KN in _blocks(gy_MO, x_MI, [every[k] for k in there]):
         _keep(kept, blocks_KN, rows, signs, wanted)
-    return kept
+    return kept if len(there) == len(every) else _with_silent(kept, there, len(every), wanted)
+
+
+def _with_silent(kept: Kept, there: list[int], speakers: int, wanted: Wanted) -> Kept:
+    """What was kept of the speakers that have rows, with zeros for the others."""
+
+    def widened(values: Tensor) -> Tensor:
+        wide = values.new_zeros(speakers, *values.shape[1:])
+        wide[there] = values
+        return wide
+
+    own, sketch, total = kept
+    own = own if own is None else widened(own) if wanted.dense else widened(widened(own).T)
+    return Kept(own, None if sketch is None else widened(sketch), total)
 
 
 def of_scale(product_MD: Tensor, grouping: Grouping, scale_M: Tensor | None = None) -> Tensor:
@@ -93,7 +107,7 @@ def _empty(speakers: int, gy_MO: Tensor, columns: int, wanted: Wanted) -> Kept:
 def _blocks(gy_MO: Tensor, x_MI: Tensor, spans: Sequence[slice]) -> Iterator[tuple[slice, Tensor]]:
     """The W_k, some rows of them at a time: which rows, and (K, rows, I), valid until the next."""
     outputs, columns = gy_MO.shape[1], x_MI.shape[1]
-    most = max(1, BLOCK.get(gy_MO.device.type, LARGE_BLOCK) // (len(spans) * max(1, columns)))
+    most = max(1, BLOCK.get(gy_MO.device.type, LARGE_BLOCK) // max(1, len(spans) * columns))
     step = ceil(outputs / ceil(outputs / most))
     held = _memory(gy_MO, len(spans) * step * columns)
     for first in range(0, outputs, step):

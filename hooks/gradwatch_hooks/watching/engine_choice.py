@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 
 from torch import nn
 
 from gradwatch.errors import SettingsError
+from gradwatch.quantities.engines.backwards import Backwards
 from gradwatch.quantities.engines.engine import Engine, Target
+from gradwatch.quantities.engines.exact import Exact
+from gradwatch.quantities.engines.lora import LoRA
+from gradwatch.quantities.engines.micro import Micro
+from gradwatch.quantities.engines.neutral import Neutral
+from gradwatch.quantities.engines.split import Split
 from gradwatch.quantities.roles import BatchRoles
 from gradwatch.quantities.unavailable import Unavailable
 
 AUTO = "auto"
-ENGINES = {"micro": "Micro", "lora": "LoRA", "neutral": "Neutral", "exact": "Exact", "split": "Split", "backwards": "Backwards"}
+ENGINES: dict[str, Callable[[Target], Engine]] = {one.name: one for one in (Micro, LoRA, Neutral, Exact, Split, Backwards)}
 
 
 class EngineChoice:
@@ -69,9 +74,7 @@ class EngineChoice:
     def _engine(self, name: str) -> Engine:
         engine = self._made.get(name)
         if engine is None:
-            engine = self._made[name] = getattr(import_module(f"gradwatch.quantities.engines.{name}"), ENGINES[name])(
-                self._target()
-            )
+            engine = self._made[name] = ENGINES[name](self._target())
         return engine
 
 

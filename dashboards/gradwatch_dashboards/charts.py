@@ -20,6 +20,19 @@ MAX_CHARTS = 24
 """Charts of one section that are drawn; the reader narrows down what lies beyond by name."""
 
 _ENTROPIES = frozenset("entropy negative_entropy perplexity kl approx_kl".split())
+_MEASURED = frozenset("role_grad_coverage role_grad_error loss_scale step_skipped".split())
+_GROUPED = frozenset(
+    "groups group_size group_prompts groups_excluded frac_groups_of_one frac_groups_all_right frac_groups_all_wrong "
+    "inflation_ratio measured_inflation predicted_inflation inflation_covariance inflation_covariance_share "
+    "mean_gap var_ratio".split()
+)
+_CALLS = frozenset(
+    "call_frequency calls call_share calls_per_trajectory trajectory_share turns prompt_tokens output_tokens call_seconds "
+    "failure_frequency".split()
+)
+_SCOPED = frozenset(("grad_cosine", "reward_component", "role_grad_coverage", "role_grad_error"))
+"""Metrics whose scope is no module of a model: another role, a reward function, an engine."""
+
 _WORDS = {"grad": "gradient", "kl": "KL", "std": "std", "adv": "advantage", "frac": "fraction", "logp": "log-prob", "wer": "WER"}
 
 
@@ -56,15 +69,25 @@ def _names(*groups: Sequence[object]) -> frozenset[str]:
 
 
 _GROUPS = (
-    ("gradients", "Gradients", _names(GRADIENTS), True),
+    ("gradients", "Gradients", _names(GRADIENTS) - _MEASURED, True),
     ("losses", "Losses", _names(LOSSES) - _ENTROPIES, True),
-    ("rewards", "Rewards and scores", _names(REWARDS, SCORES), True),
+    ("rewards", "Rewards and scores", _names(REWARDS, SCORES) - _GROUPED, True),
     ("entropy", "Entropy, perplexity, KL", _ENTROPIES, True),
-    ("lengths", "Lengths and format", _names(TEXT), True),
+    ("lengths", "Lengths and format", _names(TEXT) - _CALLS, True),
+    ("groups", "Groups and baselines", _GROUPED, False),
+    ("calls", "Calls of roles", _CALLS, False),
     ("policy", "Policy updates", _names(POLICY), False),
     ("progress", "Progress and speed", _names(PROGRESS), False),
+    ("measured", "Skipped steps, and how roles were measured", _MEASURED, False),
 )
-SECTIONS = (FOUND, *(key for key, _, _, opened in _GROUPS if opened), OTHER, "policy", "progress", STATISTICS, MODULES)
+SECTIONS = (
+    FOUND,
+    *(key for key, _, _, opened in _GROUPS if opened),
+    OTHER,
+    *(key for key, _, _, opened in _GROUPS if not opened),
+    STATISTICS,
+    MODULES,
+)
 _TITLES = {
     FOUND: "Where findings are",
     **{key: title for key, title, *_ in _GROUPS},
@@ -76,8 +99,8 @@ _OPEN = frozenset((FOUND, *(key for key, *_, opened in _GROUPS if opened)))
 
 
 def chart_of(one: Series | Finding) -> Chart:
-    """The chart on which a series or a finding is drawn."""
-    return Chart(one.metric, one.stream, one.stat, one.scope)
+    """The chart on which a series or a finding is drawn. A mean stands beside what was logged as one number."""
+    return Chart(one.metric, one.stream, "" if one.stat == "mean" else one.stat, one.scope)
 
 
 def title(chart: Chart) -> str:
@@ -86,7 +109,7 @@ def title(chart: Chart) -> str:
     text = " ".join(words)
     text = text[:1].upper() + text[1:] if metric(chart.metric) is not None else chart.metric
     stream = "" if chart.stream == "train" else f" · {chart.stream}"
-    scope = f" · {chart.scope}" if chart.scope else ""
+    scope = f" {'with' if chart.metric == 'grad_cosine' else '·'} {chart.scope}" if chart.scope else ""
     return text + stream + scope + (f" ({chart.stat})" if chart.stat not in ("", "mean") else "")
 
 
@@ -141,7 +164,7 @@ def _named(chart: Chart, words: str) -> bool:
 
 
 def _section(chart: Chart) -> str:
-    if chart.scope:
+    if chart.scope and chart.metric not in _SCOPED:
         return MODULES
     if chart.stat not in ("", "mean"):
         return STATISTICS

@@ -163,5 +163,5 @@ def newest() -> Run:
     """The newest active run, else the one that ended last; SettingsError where there was none."""
     run = lifecycle.newest()
     if run is None:
-        raise SettingsError("there is no run: call gradwatch.init() before logging")
+        raise SettingsError("there is no run: call gradwatch.init() first, then log or watch")
     return run  # type: ignore[no-any-return]

@@ -58,7 +58,10 @@ class Budget:
         To be called once a step, always at the same place in it.
         """
         message = ""
-        if self._last is not None:
+        if self._last is None:
+            # What was measured before the first call lies in a step whose length is not known.
+            self._in_step = 0.0
+        else:
             self._pass(now - self._last)
             message = self._plan() if self._unplanned else ""
         self._last = now

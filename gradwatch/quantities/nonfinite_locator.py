@@ -17,12 +17,13 @@ from gradwatch.quantities.call_extremes import CallExtremes
 from gradwatch.quantities.located import LocatorReading
 from gradwatch.quantities.module_names import clean_names
 from gradwatch.quantities.nonfinite_tensors import local_values, nonfinite_flags
+from gradwatch.quantities.own_hook import OwnHook
 from gradwatch.quantities.parameter_groups import Member
 
 READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MODEL = "(model)"
 LARGE = 1 << 24  # entries, of which one a row is read: logits, mostly
-HELD = 32
+HELD = 64
 
 
 class _Seen(NamedTuple):
@@ -48,7 +49,7 @@ class NonfiniteLocator:
     modules compute themselves (a sum with the residual stream), and the gradients of these and of the first module's output. From
     there,
     - the output: on the CPU, the last modules that ran are looked through at once where a block's output is not finite; for that,
-      the outputs since the last block, at most 32, are held until it is through. On other devices, the block is named.
+      the outputs since the last block, at most 64, are held until it is through. On other devices, the block is named.
     - the gradient: the parameters' own gradients tell the module.
     `arm(whole=True)` reads everything, and is meant for the steps after one that was not finite.
 
@@ -64,16 +65,16 @@ class NonfiniteLocator:
         self._rank = rank
         self._names = _module_names(model)
         self._owners = _owners(modules)
-        self._blocks = {0, *(number for number, one in enumerate(modules) if any(True for _ in one.children()))}
+        self._blocks = _blocks(modules)
         self._armed = self._whole = self._inside = False
         self.failure = ""
         self._forward, self._backward = CallExtremes(len(modules)), CallExtremes(len(modules))
         self._held: deque[_Held] = deque(maxlen=HELD)
         self.clear()
         self._handles: list[RemovableHandle] = [
-            model.register_forward_pre_hook(self._enter),
-            *(one.register_forward_hook(partial(self._output, number)) for number, one in enumerate(modules)),
-            model.register_forward_hook(self._leave),
+            model.register_forward_pre_hook(OwnHook(self._enter)),
+            *(one.register_forward_hook(OwnHook(partial(self._output, number))) for number, one in enumerate(modules)),
+            model.register_forward_hook(OwnHook(self._leave)),
         ]
 
     def arm(self, whole: bool = False) -> None:
@@ -120,7 +121,7 @@ class NonfiniteLocator:
         self._held.clear()
         self._last: list[_Seen] = []
         self._calls = 0
-        self._begun = self._found = False
+        self._begun = self._found = self._ended = False
 
     def _enter(self, *_: object) -> None:
         if not torch.compiler.is_compiling():
@@ -134,7 +135,7 @@ class NonfiniteLocator:
     def _output(self, number: int, _module: nn.Module, _inputs: object, output: object) -> None:
         # Traced code must see nothing of this object: it would be guarded on, and traced again.
         # Reentrant checkpointing runs the first forward pass without gradients, inside the model's.
-        if torch.compiler.is_compiling() or not self._armed or not (self._inside or torch.is_grad_enabled()):
+        if torch.compiler.is_compiling() or not self._armed or self._ended or not (self._inside or torch.is_grad_enabled()):
             return
         try:
             self._look(number, [one for one in _tensors(output) if not one.is_inference()])
@@ -189,7 +190,7 @@ class NonfiniteLocator:
 
     def _gradient(self, number: int, gradient: Tensor) -> None:
         try:
-            extremes = _extremes(gradient) if self._armed else None
+            extremes = _extremes(gradient) if self._armed and not self._ended else None
         except RuntimeError as error:
             self._fail(error)
         else:
@@ -198,7 +199,8 @@ class NonfiniteLocator:
 
     def _fail(self, error: RuntimeError) -> None:
         self.failure = f"looking for NaN and infinity was refused: {error}"
-        self.disarm()
+        self.clear()
+        self._ended = True
 
 
 def _extremes(tensor: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -207,7 +209,7 @@ def _extremes(tensor: Tensor) -> tuple[Tensor, Tensor] | None:
     Of a large one, one entry a row: the matrix product or norm that made it spread over the row what was not finite.
     """
     values = local_values(tensor)
-    if values is None or values.dtype not in READABLE:
+    if values is None or values.dtype not in READABLE or not values.numel():
         return None
     return torch.aminmax(values if values.numel() <= LARGE or values.dim() < 2 else values[..., 0])
 
@@ -229,6 +231,13 @@ def _module_names(model: nn.Module) -> tuple[str, ...]:
     # The last component is never taken out: of a module that holds others, the name is what stands before theirs.
     named = (clean[below[name]].rpartition(".")[0] if name in below else clean.get(name) for name in modules)
     return tuple(name or MODEL for name in named)
+
+
+def _blocks(modules: Sequence[nn.Module]) -> set[int]:
+    """The model, and the layers that follow each other in it: modules of several, in a list. Without such lists, all of several."""
+    several = {id(one) for one in modules if any(True for _ in one.children())}
+    listed = {id(child) for one in modules if isinstance(one, nn.ModuleList | nn.Sequential) for child in one.children()}
+    return {0, *(number for number, one in enumerate(modules) if id(one) in (several & listed or several))}
 
 
 def _owners(modules: Sequence[nn.Module]) -> dict[int, int]:

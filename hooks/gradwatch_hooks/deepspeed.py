@@ -19,8 +19,8 @@ from gradwatch.errors import SettingsError
 from gradwatch.quantities.grad_norm import GradNorms, measure_grad_norm
 from gradwatch.quantities.parameter_groups import ParameterGroups, group_parameters
 from gradwatch.quantities.unavailable import Unavailable
-from gradwatch_hooks.hf.own_methods import OwnMethods
 from gradwatch_hooks.watching.guard import Guard
+from gradwatch_hooks.watching.own_methods import OwnMethods
 from gradwatch_hooks.watching.record import StepRecord, to_log
 from gradwatch_hooks.watching.registry import claim, release
 

@@ -43,6 +43,31 @@ def test_modules_and_spreads_wait_in_sections_of_their_own_until_they_are_opened
     assert [one.opened for one in sections(spans, [], "", ("modules",))] == [False, False, True]
 
 
+def test_a_mean_over_rollouts_stands_on_the_chart_of_the_number_itself() -> None:
+    spans = [span("reward"), span("reward", role="solver", stat="mean")]
+    assert sections(spans, [], "", ()) == [Section("rewards", "Rewards and scores", (Chart("reward"),), by_role=True)]
+    assert place(finding("reward", stat="mean"), [Chart("reward")]) == Chart("reward")
+
+
+def test_a_scope_that_is_a_role_or_a_reward_function_is_no_module() -> None:
+    spans = [span("grad_cosine", role="solver", scope="verifier"), span("reward_component", scope="fits"), span("grad_norm")]
+    found = sections(spans, [], "", ())
+    assert [(one.key, [title(chart) for chart in one.charts]) for one in found] == [
+        ("gradients", ["Gradient norm", "Gradient cosine with verifier"]),
+        ("rewards", ["Reward component · fits"]),
+    ]
+
+
+def test_what_tells_of_the_measuring_groups_and_calls_stays_closed_below_the_curves() -> None:
+    names = ("role_grad_coverage", "role_grad_error", "step_skipped", "groups", "measured_inflation", "calls", "output_tokens")
+    spans = [span(name, scope="neutral" if name.startswith("role_grad") else "") for name in names]
+    assert [(one.key, len(one.charts), one.opened) for one in sections(spans, [], "", ())] == [
+        ("groups", 2, False),
+        ("calls", 2, False),
+        ("measured", 3, False),
+    ]
+
+
 def test_two_thousand_charts_are_a_few_and_a_count() -> None:
     spans = [span("grad_norm", scope=f"layers.{at}") for at in range(2000)]
     (modules,) = sections(spans, [], "", ("modules",))
@@ -63,8 +88,8 @@ def test_the_filter_takes_words_of_title_and_key_and_opens_what_it_finds() -> No
 
 
 def test_a_finding_without_a_series_of_its_own_stands_on_a_chart_of_its_metric() -> None:
-    charts = [Chart("reward", stat="std"), Chart("reward", stat="mean")]
-    assert place(finding("reward"), charts) == Chart("reward", stat="mean")
+    charts = [Chart("reward", stat="std"), Chart("reward", stat="max")]
+    assert place(finding("reward"), charts) == Chart("reward", stat="max")
     assert place(finding("loss"), charts) == Chart("loss")
 
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from dash import html
 
 from gradwatch.checkpoints.rating import Kept, Measured, Rated
 from gradwatch.checkpoints.selection import Pick
-from gradwatch.schema import Attempt, BestStep, Checkpoint, Finding, RunInfo, RunState, Sample, Series, Span, StoredFinding
+from gradwatch.schema import Attempt, BestStep, Checkpoint, Event, Finding, RunInfo, RunState, Sample, Series, Span, StoredFinding
 from gradwatch_dashboards.charts import sections
 from gradwatch_dashboards.focus import focus
 from gradwatch_dashboards.pages.runs import runs_table
@@ -29,7 +30,7 @@ STATE = RunState(info=RunInfo("r1", "dr-mas", roles=ROLES), attempt=2, last_step
 def stored(at: int, role: str = "searcher", severity: str = "critical", **about: Any) -> StoredFinding:
     life = {key: about.pop(key) for key in ("status", "false_alarm") if key in about}
     found = Finding(
-        kind="norm_spike",
+        kind=about.pop("kind", "norm_spike"),
         detector="norm_spike",
         severity=severity,
         metric="grad_norm",
@@ -125,6 +126,33 @@ def test_a_sample_is_its_text_and_what_it_earned() -> None:
         assert part in said
     assert "← step 1" in said
     assert "step 9 →" in said
+
+
+def test_influence_is_a_column_only_where_a_sample_has_one() -> None:
+    measured = Sample(5, "searcher", output="a", influence=0.3456)
+    against = Sample(5, "searcher", output="b", influence=-0.02)
+    lost = Sample(5, "searcher", output="c", influence=math.nan)
+    without = Sample(5, "searcher", output="d")
+    said = text(samples_table(samples_info("r1", View(), (5, None), [5], [measured, against, lost, without], INKS)))
+    for part in ("Influence", "+34.6 %", "-2.0 %", "NaN"):
+        assert part in said
+    assert "Influence" not in text(samples_table(samples_info("r1", View(), (5, None), [5], [without], INKS)))
+
+
+def test_the_first_nonfinite_finding_of_a_step_says_where_it_came_from() -> None:
+    found = [
+        stored(40, kind="nonfinite"),
+        stored(40, "planner", "warning", kind="nonfinite"),
+        stored(41, kind="nonfinite"),
+        stored(40, "planner"),
+    ]
+    seen = [
+        Event(step=40, attempt=1, kind="nonfinite", message="in another attempt"),
+        Event(step=40, attempt=2, kind="nonfinite", message="first in 'h.1'"),
+    ]
+    said = text(findings_list(findings_info("r1", View(), 2, found, INKS, seen)))
+    assert said.count("Where: first in 'h.1'") == 1
+    assert "another attempt" not in said
 
 
 def test_no_component_that_reads_markup_ever_holds_a_sample() -> None:

@@ -19,8 +19,8 @@ from transformers import Trainer, TrainingArguments
 
 import gradwatch
 from gradwatch.errors import SettingsError
-from gradwatch_hooks.hf.own_methods import OwnMethods
 from gradwatch_hooks.transformers import GradwatchCallback, watch_trainer
+from gradwatch_hooks.watching.own_methods import OwnMethods
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*")
 ROLES = ["solver", "verifier"]

@@ -97,8 +97,8 @@ def mixed(rank: int, wrap: Wrap, engine: str) -> dict[str, Any]:
     return told(records[-1])
 
 
-def micro(rank: int, wrap: Wrap, order: tuple[int, ...] = (0, 1)) -> dict[str, Any]:
-    """A backward for each role, every one of them reduced."""
+def micro(rank: int, wrap: Wrap, order: tuple[int, ...] = (0, 1)) -> list[dict[str, Any]]:
+    """A backward for each role, every one of them reduced; each step's record."""
     model = wrap(Speaking())
     optimizer, records = torch.optim.SGD(model.parameters(), 0.0), []
     with watch(model, optimizer=optimizer, roles=ROLES, max_overhead=None, on_record=records.append) as watcher:
@@ -108,10 +108,10 @@ def micro(rank: int, wrap: Wrap, order: tuple[int, ...] = (0, 1)) -> dict[str, A
                 with watcher.role(ROLES[k]):
                     (FACTOR * losses(model, words(rank, k)).mean()).backward()
             optimizer.step()
-    return told(records[-1])
+    return [told(one) for one in records]
 
 
-def crossed(rank: int, wrap: Wrap) -> dict[str, Any]:
+def crossed(rank: int, wrap: Wrap) -> list[dict[str, Any]]:
     """While one rank runs the solver's backward the other runs the verifier's."""
     return micro(rank, wrap, (0, 1) if rank == 0 else (1, 0))
 
@@ -173,7 +173,7 @@ def work(rank: int, folder: str) -> None:
     for wrap in WRAPS:
         for engine in ENGINES:
             found[f"{wrap.__name__} {engine}"] = mixed(rank, wrap, engine)
-        found[f"{wrap.__name__} micro"] = micro(rank, wrap)
+        found[f"{wrap.__name__} micro"] = micro(rank, wrap)[-1]
         found[f"{wrap.__name__} bit-equal"] = bit_equal(rank, wrap)
     found["ddp crossed"], found["fsdp2 crossed"] = crossed(rank, ddp), crossed(rank, fsdp2)
     found["one rank mixed"] = one_rank_mixed(rank)

@@ -107,6 +107,17 @@ def test_a_pause_does_not_pass_for_a_slow_step() -> None:
     assert {one.every for one in made} == {4}
 
 
+def test_a_first_measurement_longer_than_a_step_does_not_pass_for_steps_of_no_length() -> None:
+    """A loop that decides at the end of each step reports the first step's measurement before its first decision."""
+    budget = Budget(0.03)
+    budget.measured(0.4)
+    assert budget.decide(0.5).measure
+    budget.measured(0.01)
+    decision = budget.decide(0.6)
+    # (0.4 + 0.01) · 0.97 / 0.03 s of training are owed, in steps of 0.09 s.
+    assert decision.every == math.ceil(0.41 * 0.97 / 0.03 / 0.09)
+
+
 def test_processes_that_agree_measure_at_the_same_steps() -> None:
     waits: list[float] = []
 

@@ -101,14 +101,15 @@ async def _infos(reader: Reader, scene: Scene) -> list[tuple[Any, Callable[[Any]
     """What each of the parts shows, and how."""
     state, view, focus, found = scene.state, scene.view, scene.focus, scene.findings
     attempts = await reader.attempts(state)
+    events = await reader.events(state)
     checkpoints = checkpoints_info(await reader.checkpoints(state), await reader.pick(state), focus.attempt)
     return [
         (head_info(state, attempts, focus, found, scene.inks, view), head),
-        (findings_info(state.info.id, view, focus.attempt, found, scene.inks), findings_list),
+        (findings_info(state.info.id, view, focus.attempt, found, scene.inks, events), findings_list),
         (toolbar_info(state.info.id, view, focus, scene.inks), toolbar),
         (grid_info(state.info.id, view, scene.sections, scene.inks.items()), grid),
         (checkpoints, checkpoints_table),
-        (events_info(await reader.events(state), focus.attempt), events_list),
+        (events_info(events, focus.attempt), events_list),
         (await _samples(reader, scene), samples_table),
     ]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dash import html
 
-from gradwatch.schema import SEVERITIES, StoredFinding
+from gradwatch.schema import SEVERITIES, Event, StoredFinding
 from gradwatch_dashboards.palette import Ink
 from gradwatch_dashboards.parts import link, marked, role_name, severity, step_range, swatch
 from gradwatch_dashboards.run_parts.head import to_finding
@@ -17,19 +17,26 @@ MAX_FINDINGS = 60
 
 
 class FindingsInfo(NamedTuple):
-    """The findings of the attempt in focus, in their order on the page, and the chosen one's id."""
+    """The findings of the attempt in focus, in their order on the page, and the chosen one's id.
+
+    `places` are the modules in which values were first not finite, in words, by step.
+    """
 
     run: str
     view: View
     found: tuple[StoredFinding, ...]
     chosen: str
     inks: tuple[tuple[str, Ink], ...]
+    places: tuple[tuple[int | None, str], ...]
 
 
-def findings_info(run: str, view: View, attempt: int, findings: Sequence[StoredFinding], inks: Mapping[str, Ink]) -> FindingsInfo:
+def findings_info(
+    run: str, view: View, attempt: int, findings: Sequence[StoredFinding], inks: Mapping[str, Ink], events: Sequence[Event] = ()
+) -> FindingsInfo:
     """The list: what is open before what is over, the gravest first, then the earliest."""
     own = sorted((one for one in findings if one.finding.attempt == attempt), key=_order)
-    return FindingsInfo(run, view, tuple(own), view.finding, tuple(inks.items()))
+    places = tuple((one.step, one.message) for one in events if (one.kind, one.attempt) == ("nonfinite", attempt))
+    return FindingsInfo(run, view, tuple(own), view.finding, tuple(inks.items()), places)
 
 
 def findings_list(info: FindingsInfo) -> list[Any]:
@@ -67,10 +74,19 @@ def _card(info: FindingsInfo, stored: StoredFinding, inks: Mapping[str, Ink], fi
         ),
         html.Div(where, className="where"),
         html.P(found.message),
+        *(html.P([html.B("Where: "), said]) for said in _places(info, stored)),
         html.Details([html.Summary("What to do"), html.P(found.suggestion)], open=chosen or first) if found.suggestion else None,
         html.A("Samples of this step and role ↓", href="#samples") if chosen else None,
     ]
     return html.Article(body, className=f"finding {found.severity}{' chosen' if chosen else ''}")
+
+
+def _places(info: FindingsInfo, stored: StoredFinding) -> list[str]:
+    """Where the values of a finding came from; said once, by the first of those that begin together."""
+    begins = [
+        one.id for one in info.found if (one.finding.kind, one.finding.start_step) == ("nonfinite", stored.finding.start_step)
+    ]
+    return [said for step, said in info.places if step == stored.finding.start_step and begins[:1] == [stored.id]]
 
 
 def _state(stored: StoredFinding) -> str:

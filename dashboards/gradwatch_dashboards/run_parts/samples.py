@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from dash import html
@@ -14,6 +15,9 @@ from gradwatch_dashboards.parts import aria, link, long_text, number, role_name,
 from gradwatch_dashboards.view import View, run_path
 
 SHOWN = 30
+INFLUENCE = (
+    "Its part of this step's gradient, ⟨g_i, g⟩/‖g‖²: below zero it pulls against the step; all sequences together are 100 %"
+)
 
 
 class SamplesInfo(NamedTuple):
@@ -51,15 +55,18 @@ def samples_table(info: SamplesInfo) -> list[Any]:
     if not info.samples:
         who = f" of {role_name(info.role)}" if info.role else ""
         return [title, controls, html.P(f"No samples{who} at this step.", className="faint")]
-    columns = ("Role", "Prompt", "Output", "Rewards", "Advantage", "Tokens", "Format")
-    head = html.Thead(html.Tr([html.Th(name, scope="col") for name in columns]))
+    has_influence = any(one.influence is not None for one in info.samples)
+    columns = [html.Th(name, scope="col") for name in ("Role", "Prompt", "Output", "Rewards", "Advantage")]
+    columns += [html.Th("Influence", scope="col", title=INFLUENCE)] if has_influence else []
+    columns += [html.Th(name, scope="col") for name in ("Tokens", "Format")]
+    head = html.Thead(html.Tr(columns))
     inks = dict(info.inks)
-    rows = [_row(one, inks) for one in info.samples[:SHOWN]]
+    rows = [_row(one, inks, has_influence) for one in info.samples[:SHOWN]]
     more = [html.P(f"More than {SHOWN} samples: choose a role to narrow them down.")] if len(info.samples) > SHOWN else []
     return [title, controls, html.Table([head, html.Tbody(rows)], className="samples", **aria(labelledby="samples-title")), *more]
 
 
-def _row(one: Sample, inks: Mapping[str, Ink]) -> html.Tr:
+def _row(one: Sample, inks: Mapping[str, Ink], has_influence: bool) -> html.Tr:
     who = one.agent or role_name(one.role)
     turn = [html.Div(f"turn {one.turn}", className="faint")] if one.turn else []
     group = [html.Div(f"group {one.group}", className="faint")] if one.group else []
@@ -71,10 +78,15 @@ def _row(one: Sample, inks: Mapping[str, Ink]) -> html.Tr:
             html.Td(long_text(one.output, "output")),
             html.Td(rewards or "–"),
             html.Td(number(one.advantage), className="number"),
+            *([html.Td(_share(one.influence), className="number")] if has_influence else []),
             html.Td(_tokens(one), className="number"),
             html.Td(_format(one.format_valid)),
         ]
     )
+
+
+def _share(influence: float | None) -> str:
+    return f"{100 * influence:+.1f} %" if influence is not None and isfinite(influence) else number(influence)
 
 
 def _tokens(one: Sample) -> str:

@@ -12,10 +12,11 @@ from torch.utils.hooks import RemovableHandle
 from gradwatch.quantities.engines.clock import CLOCK
 from gradwatch.quantities.engines.engine import Target
 from gradwatch.quantities.engines.leaf_gradients import LeafGradients
-from gradwatch.quantities.engines.output_gradient import on_output_gradient
+from gradwatch.quantities.engines.output_gradient import is_transformed, on_output_gradient
 from gradwatch.quantities.engines.output_layer import logits_of, output_layer
 from gradwatch.quantities.engines.predicted_speakers import predicted_speakers
 from gradwatch.quantities.engines.sketched_gradient import sketch_gradient_
+from gradwatch.quantities.own_hook import REFUSALS, OwnHook
 from gradwatch.quantities.parameter_sketch import WIDTH, ParameterSketch
 from gradwatch.quantities.role_gradients import RoleGradReading, gram_of
 from gradwatch.quantities.roles import BatchRoles
@@ -60,7 +61,7 @@ class Backwards:
         self._target = target
         self._output = output_layer(target.model) if output is None else output
         self._sketch = ParameterSketch([one.parameter.shape for one in target.parameters], width, target.seed)
-        self._leaves = LeafGradients(target.parameters, self._on_gradient)
+        self._leaves = LeafGradients(target.parameters, self._on_gradient, self._on_failure)
         self._hook: RemovableHandle | None = None
         self._open: BatchRoles | None = None
         self._why = ""
@@ -73,7 +74,7 @@ class Backwards:
             return
         self._leaves.attach()
         if self._hook is None:
-            self._hook = self._output.register_forward_hook(self._on_forward, prepend=True)
+            self._hook = self._output.register_forward_hook(OwnHook(self._on_forward), prepend=True)
         self._open = batch
 
     def end(self) -> None:
@@ -141,9 +142,14 @@ class Backwards:
             self._seen.add(index)
             sketch_gradient_(self._total_m, self._sketch, index, self._target.parameters[index].parameter, gradient)
 
+    def _on_failure(self, why: str) -> None:
+        self._why = self._why or why
+
     def _on_forward(self, module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         batch, logits = self._open, logits_of(output)
-        if batch is not None and logits is not None and logits.requires_grad and torch.is_grad_enabled():
+        if batch is None or logits is None or is_transformed():
+            return
+        if logits.requires_grad and torch.is_grad_enabled():
             key = len(self._edges)
             self._edges.append(on_output_gradient(logits, lambda gradient: self._on_logits(key, batch, gradient)))
 
@@ -159,7 +165,7 @@ class Backwards:
             with CLOCK:
                 self._send_down(edge, gradient, speaker_M)
             self._measured = True
-        except RuntimeError as error:
+        except REFUSALS as error:
             self._why = FAILED.format(error=str(error).partition("\n")[0])
         finally:
             self._is_inside = False

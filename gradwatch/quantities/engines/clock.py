@@ -12,7 +12,8 @@ import torch
 class Clock:
     """Adds up the time of its `with` blocks: by the host's clock, and on CUDA by the device's own, with events around the block.
 
-    Blocks stand inside a user's backward pass; on CUDA, the host's time would only be that of queueing the work.
+    Blocks stand inside a user's backward pass; on CUDA, the host's time would only be that of queueing the work. A block within a
+    block is part of it: an engine's own backward comes by the hooks of the others.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -21,9 +22,13 @@ class Clock:
         self._start = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._device = False
+        self._depth = 0
 
     def __enter__(self) -> None:
         """Start."""
+        self._depth += 1
+        if self._depth > 1:
+            return
         self._start = self._clock()
         self._device = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if self._device:
@@ -32,6 +37,9 @@ class Clock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop."""
+        self._depth -= 1
+        if self._depth:
+            return
         if self._device:
             self._events[-1][1].record()
         else:

@@ -54,7 +54,7 @@ class Micro:
     def __init__(self, target: Target, width: int = WIDTH) -> None:
         self._target = target
         self._sketch = ParameterSketch([one.parameter.shape for one in target.parameters], width, target.seed)
-        self._leaves = LeafGradients(target.parameters, self._on_gradient)
+        self._leaves = LeafGradients(target.parameters, self._on_gradient, self._on_failure)
         spread = [index for index, one in enumerate(target.parameters) if is_dtensor(one.parameter)]
         self._change = GradientChange(self._sketch, target.parameters, spread) if spread else None
         self._step = _Step(target, self._sketch.width)
@@ -115,6 +115,9 @@ class Micro:
     def _on_gradient(self, index: int, gradient: Tensor) -> None:
         sketch_m = self._step.row_of(index)
         sketch_gradient_(sketch_m, self._sketch, index, self._target.parameters[index].parameter, gradient)
+
+    def _on_failure(self, why: str) -> None:
+        self._step.why = self._step.why or why
 
     def _agrees(self, sums: Tensor) -> bool:
         """Whether all processes could tell speakers apart, and ran the same ones in the same order where they had to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +10,11 @@ from torch import Tensor, nn
 
 from gradwatch.quantities.engines.alignment import positions
 from gradwatch.quantities.engines.grouping import group_units
+from gradwatch.quantities.engines.output_gradient import is_transformed
 from gradwatch.quantities.engines.stores import Stores
 from gradwatch.quantities.engines.tap_sites import Site
 from gradwatch.quantities.engines.taps import Tap
+from gradwatch.quantities.own_hook import REFUSALS
 from gradwatch.quantities.roles import BatchRoles
 
 
@@ -57,7 +60,7 @@ class ModuleTap:
 
     def hook(self, module: nn.Module, args: tuple[object, ...], output: object) -> Tensor | None:
         """The forward hook: the output, tapped."""
-        if not self.watching.is_armed or not self.trains:
+        if not self.watching.is_armed or not self.trains or is_transformed():
             return None
         x = args[0] if args else None
         if type(output) is not Tensor or type(x) is not Tensor or len(args) > 1 or not self.site.use.is_whole(x, output):
@@ -66,6 +69,19 @@ class ModuleTap:
         moment = self.moment()
         if not torch.is_grad_enabled() or not output.requires_grad:
             return None
+        return self.attempt(lambda: self._tapped(moment, x, output))
+
+    def attempt(self, measured: Callable[[], Tensor]) -> Tensor | None:
+        """A call with its tap, None where torch refuses to have one."""
+        if torch.compiler.is_compiling():
+            return measured()
+        try:
+            return measured()
+        except REFUSALS:
+            self.miss()
+            return None
+
+    def _tapped(self, moment: Moment | None, x: Tensor, output: Tensor) -> Tensor:
         tapped: Tensor = Tap.apply(output, x.detach(), *self.leaves(moment, x, output.dtype), self.site.recipe)  # type: ignore[no-untyped-call]
         return tapped
 

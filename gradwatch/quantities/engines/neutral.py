@@ -13,11 +13,12 @@ from torch.utils.hooks import RemovableHandle
 
 from gradwatch.quantities.engines.engine import Target
 from gradwatch.quantities.engines.exact import Exact
-from gradwatch.quantities.engines.output_gradient import in_backward, on_output_gradient
+from gradwatch.quantities.engines.output_gradient import in_backward, is_transformed, on_output_gradient
 from gradwatch.quantities.engines.pieces import pieces_of
 from gradwatch.quantities.engines.sequence_sketch import SequenceSketch
 from gradwatch.quantities.engines.token_sketch import TokenSketch
 from gradwatch.quantities.engines.weight_uses import WeightUse, weight_uses
+from gradwatch.quantities.own_hook import OwnHook
 from gradwatch.quantities.role_gradients import RoleGradReading, gram_of
 from gradwatch.quantities.roles import NOBODY, BatchRoles
 from gradwatch.quantities.unavailable import Unavailable
@@ -26,7 +27,8 @@ EXACT_EVERY = 20  # steps
 SIGMAS = 3
 NOTHING = (
     "no gradient reached a linear layer, an embedding or a norm whose input lines up with the batch that the roles were given for: "
-    "no backward ran, or the modules take their inputs in another order"
+    "the ids are not one a row of the model's input, forward or backward ran outside of the roles, or the modules take their "
+    "inputs in another order"
 )
 
 
@@ -64,7 +66,8 @@ class Neutral:
     def begin(self, batch: BatchRoles) -> None:
         """Sketch what the forward passes up to `end` add in their backward."""
         if not self._handles:
-            self._handles = [use.module.register_forward_hook(partial(self._on_forward, use), prepend=True) for use in self._uses]
+            hooks = [(use.module, OwnHook(partial(self._on_forward, use))) for use in self._uses]
+            self._handles = [module.register_forward_hook(hook, prepend=True) for module, hook in hooks]
         self._open = SequenceSketch(pieces_of(batch, self._target.speakers), self.sketch)
         self._passes.append(self._open)
         if self._is_exact and self._exact is not None:
@@ -134,7 +137,7 @@ class Neutral:
         self._handles = []
 
     def _on_forward(self, use: WeightUse, module: nn.Module, inputs: tuple[Any, ...], output: object) -> None:
-        if not torch.is_grad_enabled() or not isinstance(output, Tensor) or not output.requires_grad:
+        if not torch.is_grad_enabled() or not isinstance(output, Tensor) or not output.requires_grad or is_transformed():
             return
         current = self._open
         if current is None:

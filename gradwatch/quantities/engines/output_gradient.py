@@ -31,6 +31,11 @@ def on_output_gradient(output: Tensor, see: Callable[[Tensor], None]) -> Gradien
     return GradientEdge(node, position)
 
 
+def is_transformed() -> bool:
+    """Whether a transform of torch.func is at work: what runs under it adds to no parameter's gradient."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
 def in_backward() -> bool:
     """Whether a backward pass is running, so that a forward pass now is a recomputation of activation checkpointing."""
     return torch._C._current_graph_task_id() != -1

@@ -12,6 +12,7 @@ from gradwatch.quantities.engines.output_gradient import on_output_gradient
 from gradwatch.quantities.engines.pieces import Pieces
 from gradwatch.quantities.engines.token_sketch import TokenSketch
 from gradwatch.quantities.engines.weight_uses import WeightUse, inverse_rms, norm_eps
+from gradwatch.quantities.own_hook import REFUSALS
 from gradwatch.quantities.sharding import is_dtensor
 
 FINE = 1e-6  # the relative error of float32 sums, with a margin
@@ -45,15 +46,22 @@ class SequenceSketch:
         if is_dtensor(x) or is_dtensor(y) or not use.is_whole(x, y) or not self._lines_up(use, x):
             on_output_gradient(y, lambda _: self.missed.add(use))
             return
-        with CLOCK:
-            self.pieces = self.pieces.to(x.device)
-            see = self._norm(use, x) if use.is_norm else self._matrix(use, x)
+        try:
+            with CLOCK:
+                self.pieces = self.pieces.to(x.device)
+                see = self._norm(use, x) if use.is_norm else self._matrix(use, x)
+        except REFUSALS:
+            on_output_gradient(y, lambda _: self.missed.add(use))
+            return
 
         def clocked(gradient: Tensor) -> None:
-            with CLOCK, torch.no_grad():
-                self.seen.add(use)
-                self.coarseness = max(self.coarseness, torch.finfo(gradient.dtype).eps)
-                see(gradient)
+            self.seen.add(use)
+            try:
+                with CLOCK, torch.no_grad():
+                    self.coarseness = max(self.coarseness, torch.finfo(gradient.dtype).eps)
+                    see(gradient)
+            except REFUSALS:
+                self.missed.add(use)
 
         on_output_gradient(y, clocked)
 

@@ -51,6 +51,8 @@ class Kept(NamedTuple):
 
 def of_linear(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping, signs: Signs, wanted: Wanted) -> Kept:
     """The W_k of a weight (O, I); `total` has the dtype of `gy`. The products are computed in the dtype of `gy`."""
+    if _is_low_rank(gy_MO, x_MI, grouping, wanted):
+        return Kept(own=_by_unit(gy_MO, x_MI, grouping))
     every = slices(grouping, len(gy_MO))
     there = [k for k, span in enumerate(every) if span.start < span.stop] or [0]
     gy_MO, x_MI = gather(gy_MO, grouping), gather(x_MI, grouping).to(gy_MO.dtype)
@@ -58,6 +60,24 @@ def of_linear(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping, signs: Signs, wan
     for rows, blocks_KN in _blocks(gy_MO, x_MI, [every[k] for k in there]):
         _keep(kept, blocks_KN, rows, signs, wanted)
     return kept if len(there) == len(every) else _with_silent(kept, there, len(every), wanted)
+
+
+def _is_low_rank(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping, wanted: Wanted) -> bool:
+    """Whether the products of all units take less room than rows that are brought into the speakers' order."""
+    units = int(grouping.bounds[-1])
+    return (
+        wanted.dense
+        and not (wanted.total or wanted.width)
+        and units * gy_MO.shape[1] * x_MI.shape[1] < max(gy_MO.numel(), x_MI.numel())
+    )
+
+
+def _by_unit(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping) -> Tensor:
+    """The W_k, as sums of the units' own products: (K, numel), float32."""
+    units = int(grouping.bounds[-1])
+    gy_UTO, x_UTI = (rows.reshape(units, -1, rows.shape[1]) for rows in (gy_MO, x_MI.to(gy_MO.dtype)))
+    products_UN = gather(torch.bmm(gy_UTO.mT, x_UTI).float().flatten(1), grouping)
+    return torch.stack([products_UN[span].sum(0) for span in slices(grouping, units)])
 
 
 def _with_silent(kept: Kept, there: list[int], speakers: int, wanted: Wanted) -> Kept:

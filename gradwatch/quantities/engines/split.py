@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from gradwatch.quantities.engines.module_tap import ModuleTap, Moment
+from gradwatch.quantities.engines.output_gradient import is_transformed
 from gradwatch.quantities.engines.split_linear import SplitLinear
 from gradwatch.quantities.engines.tapped import Handle, Tapped
 
@@ -37,17 +39,21 @@ class SplitForward:
         self._module = module
         self._tap = tap
         self._usual: Callable[[Tensor], Tensor] = module.forward
-        module.forward = self.forward  # type: ignore[method-assign]
+        module.forward = self  # type: ignore[assignment]
 
     def remove(self) -> None:
         """Leave the module as it was."""
-        if vars(self._module).get("forward") == self.forward:
+        if vars(self._module).get("forward") is self:
             del self._module.forward
 
-    def forward(self, input: Tensor) -> Tensor:
+    def __reduce__(self) -> tuple[Callable[..., Tensor], tuple[Callable[..., Tensor], nn.Linear]]:
+        """A copy of the module, or what was pickled of it, has its usual forward."""
+        return partial, (nn.Linear.forward, self._module)
+
+    def __call__(self, input: Tensor) -> Tensor:
         """`nn.Linear.forward`, whose argument has this name."""
         tap, weight = self._tap, self._module.weight
-        if not tap.watching.is_armed or not tap.trains:
+        if not tap.watching.is_armed or not tap.trains or is_transformed():
             return self._usual(input)
         if type(input) is not Tensor or type(weight) not in (Tensor, nn.Parameter):
             tap.miss()
@@ -55,13 +61,17 @@ class SplitForward:
         moment = tap.moment()
         if not torch.is_grad_enabled():
             return self._usual(input)
-        device = input.device.type
+        split = tap.attempt(lambda: self._in_dtype(moment, input, weight, self._module.bias))
+        return self._usual(input) if split is None else split
+
+    def _in_dtype(self, moment: Moment | None, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What autocast makes of a linear map it makes of no other function."""
+        device = x.device.type
         if not torch.is_autocast_enabled(device):
-            return self._split(moment, input, weight, self._module.bias)
+            return self._split(moment, x, weight, bias)
         kind = torch.get_autocast_dtype(device)
-        bias = None if self._module.bias is None else self._module.bias.to(kind)
         with torch.autocast(device, enabled=False):
-            return self._split(moment, input.to(kind), weight.to(kind), bias)
+            return self._split(moment, x.to(kind), weight.to(kind), None if bias is None else bias.to(kind))
 
     def _split(self, moment: Moment | None, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         leaves = self._tap.leaves(moment, x, x.dtype)

@@ -11,6 +11,7 @@ from gradwatch.quantities.engines.module_tap import ModuleTap, Moment, Watching,
 from gradwatch.quantities.engines.stores import SMALL, Stores, device_of
 from gradwatch.quantities.engines.tallying import Tally, complete
 from gradwatch.quantities.engines.tap_sites import sites, tied
+from gradwatch.quantities.own_hook import OwnHook
 from gradwatch.quantities.role_gradients import RoleGradReading
 from gradwatch.quantities.roles import BatchRoles
 from gradwatch.quantities.unavailable import Unavailable
@@ -95,7 +96,7 @@ class Tapped:
         self.clear()
 
     def _attach(self, tap: ModuleTap) -> Handle:
-        return tap.site.use.module.register_forward_hook(tap.hook, prepend=True)
+        return tap.site.use.module.register_forward_hook(OwnHook(tap.hook), prepend=True)
 
     def _nothing(self) -> str:
         if not self._taps:

@@ -17,6 +17,7 @@ from gradwatch.quantities.engines.operators import Facts, Plan
 from gradwatch.quantities.engines.speaker_gradients import Kept
 from gradwatch.quantities.engines.stores import FAILURES
 from gradwatch.quantities.engines.weight_uses import Kind, inverse_rms
+from gradwatch.quantities.own_hook import REFUSALS
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ def attempt(measuring: Callable[[], T], recipe: Recipe, otherwise: T) -> T:
         return measuring()
     try:
         return measuring()
-    except RuntimeError as error:
+    except REFUSALS as error:
         FAILURES.update({recipe.facts.slot: str(error), recipe.bias_slot: str(error)})
         return otherwise
 

@@ -10,9 +10,9 @@ from transformers import Trainer
 
 from gradwatch.errors import SettingsError
 from gradwatch_hooks.hf.callback import GradwatchCallback
-from gradwatch_hooks.hf.own_methods import OwnMethods
 from gradwatch_hooks.hf.raw_loss import RawLoss
 from gradwatch_hooks.torch import Watcher
+from gradwatch_hooks.watching.own_methods import OwnMethods
 
 
 class WatchedTrainer:

@@ -15,13 +15,13 @@ from gradwatch.client import lifecycle
 from gradwatch.client.run import Run
 from gradwatch.errors import SettingsError
 from gradwatch.schema import INTERRUPTED
-from gradwatch_hooks.hf.own_methods import OwnMethods
 from gradwatch_hooks.own_run import is_interrupt, mark_end
 from gradwatch_hooks.pl.names import Callback, LightningModule, Trainer
 from gradwatch_hooks.pl.optimizers import WatchedOptimizer, watch_optimizers
 from gradwatch_hooks.pl.validation import EVAL, Validation, loggers_of
 from gradwatch_hooks.torch import Watcher
 from gradwatch_hooks.watching.guard import Guard
+from gradwatch_hooks.watching.own_methods import OwnMethods
 
 
 class GradwatchCallback(Callback):
@@ -103,8 +103,10 @@ class GradwatchCallback(Callback):
             return
         if not isinstance(batch, Mapping) or self._role_column not in batch:
             with self.guard.within("GradwatchCallback.on_train_batch_start"):
+                found = f"has only {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else f"is a {type(batch).__name__}"
                 raise SettingsError(
-                    f"role_column={self._role_column!r}: a batch is no mapping with that key; its roles are not measured"
+                    f"role_column={self._role_column!r}: a batch {found}; its roles are not measured. Name the key of its role "
+                    "ids, or put `with callback.roles(ids):` around forward and backward"
                 )
             return
         for watcher in self.watchers:

@@ -14,9 +14,9 @@ from gradwatch.client.lifecycle import active
 from gradwatch.client.run import Run
 from gradwatch.errors import SettingsError
 from gradwatch.settings import DISABLED
-from gradwatch_hooks.hf.own_methods import OwnMethods
 from gradwatch_hooks.torch import Watcher, watch
 from gradwatch_hooks.verl.packing import Sequences, place
+from gradwatch_hooks.watching.own_methods import OwnMethods
 
 OPTIMIZER, TRAINER = "optimizer", "trainer"
 

@@ -10,8 +10,8 @@ from typing import Any
 import gradwatch
 from gradwatch.client.notices import LOGGER
 from gradwatch.schema import FAILED, FINISHED
-from gradwatch_hooks.hf.own_methods import OwnMethods
 from gradwatch_hooks.watching.guard import Guard
+from gradwatch_hooks.watching.own_methods import OwnMethods
 
 BACKEND = "gradwatch"
 MODULE = "verl.utils.tracking"

@@ -10,10 +10,10 @@ import torch
 
 from gradwatch.client.run import Run
 from gradwatch.errors import SettingsError
-from gradwatch_hooks.hf.own_methods import OwnMethods
 from gradwatch_hooks.verl.packing import Sequences, lengths_of, tokens_of
 from gradwatch_hooks.verl.role_ids import read_role_ids, trainer_step
 from gradwatch_hooks.verl.role_watch import OPTIMIZER, RoleWatch, argument
+from gradwatch_hooks.watching.own_methods import OwnMethods
 
 ENGINE_MODULE = "verl.workers.engine.fsdp.transformer_impl"
 METHODS = ("forward_step", "prepare_model_inputs", "optimizer_step")

@@ -22,17 +22,22 @@ class BackwardEnd:
     def __init__(self, parameters: Iterable[nn.Parameter], read: Callable[[], None]) -> None:
         self._read = read
         self._backward = NONE
-        self._handles: list[RemovableHandle] = [
-            one.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
-            for one in parameters
-            if one.requires_grad
-        ]
+        self._parameters = tuple(parameters)
+        self._handles: dict[int, RemovableHandle] = {}
+        self.attach()
+
+    def attach(self) -> bool:
+        """Hook the parameters that train by now; whether a gradient was there already of one that was not hooked."""
+        found = [(index, one) for index, one in enumerate(self._parameters) if one.requires_grad and index not in self._handles]
+        for index, one in found:
+            self._handles[index] = one.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
+        return any(one.grad is not None for _, one in found)
 
     def detach(self) -> None:
         """Leave the parameters as they were."""
-        for handle in self._handles:
+        for handle in self._handles.values():
             handle.remove()
-        self._handles = []
+        self._handles = {}
 
     def _on_gradient(self, _: Tensor) -> None:
         # Each backward has a number. One that an error ended never comes to its end, so that a flag would stay up for ever.

@@ -17,6 +17,8 @@ def count_speakers(batch: BatchRoles, size: int, mask: Tensor | None) -> Tensor:
     if mask is None:
         return torch.bincount(_filled(batch.speaker_N, size), minlength=size).float()
     mask = mask.detach()
+    if not len(batch.speaker_N):
+        return torch.zeros(size, device=mask.device)
     if not batch.rows:
         counts = torch.zeros(size, device=mask.device)
         counts[int(batch.speaker_N[0])] = mask.sum(dtype=torch.float32)

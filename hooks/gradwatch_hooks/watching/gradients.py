@@ -17,6 +17,9 @@ from gradwatch_hooks.watching.backward_end import BackwardEnd
 from gradwatch_hooks.watching.guard import Guard
 
 
+UNFROZEN = "parameters that began to train came by unseen, and may be clipped by now; they are watched from the next step on"
+
+
 class Gradients:
     """Reads norms at the end of each backward; the last reading before a step is the step's. `flat`: see `flat_parameters`."""
 
@@ -51,7 +54,10 @@ class Gradients:
 
     def norms(self) -> GradNormReading | Unavailable:
         """Those of the last backward; where none was seen (gradients that were set by hand), those of this moment."""
-        return self._norms if self._norms is not None else measure_grad_norm(self.groups)
+        missed = self._end.attach()
+        if self._norms is not None:
+            return self._norms
+        return Unavailable(UNFROZEN) if missed else measure_grad_norm(self.groups)
 
     def place(self) -> LocatorReading | None:
         """Where the last backward's values first were not finite, None where nothing looks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import isfinite, nan, sqrt
 from typing import NamedTuple
@@ -102,18 +102,21 @@ def _size(tensor: Tensor | None) -> int:
 
 
 def checked(roles: RoleGradients, total: float) -> RoleGradients | Unavailable:
-    """Roles whose gradients add up to the gradient that training sees; a reading that does not is no reading."""
+    """Roles whose gradients add up to the gradient that training sees; a reading that does not is no reading.
+
+    What little they are off is an error that the engine could not know of.
+    """
     together = sum(map(sum, roles.gram))
     expected = total * sqrt(max(0.0, roles.coverage)) if isfinite(roles.coverage) else nan
     if not isfinite(together) or not isfinite(expected) or not expected:
         return roles
     off = abs(sqrt(max(0.0, together)) - expected) / expected
     if off <= max(LEAST_DIFFERENCE, 2 * roles.norm_error):
-        return roles
+        return replace(roles, norm_error=max(off, roles.norm_error))
     return Unavailable(
         f"the roles' gradients sum to a norm of {sqrt(max(0.0, together)):.4g}, the gradient's is {expected:.4g} (engine "
-        f"{roles.engine}): a weight is used outside of its module's forward, a backward ran outside of the roles, or "
-        "gradients were changed before the step"
+        f"{roles.engine}): a weight is used outside of its module's forward, a backward ran outside of the roles, gradients of the "
+        "step before were not cleared (zero_grad), or they were changed before the step"
     )
 
 

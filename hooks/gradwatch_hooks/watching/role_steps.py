@@ -42,7 +42,7 @@ class RoleSteps:
         self._choice = choice
         self._spread = spread
         self.is_measured = True
-        self.is_open = False
+        self.is_open = self._is_over = False
         self._engine: Engine | None = None
         self._why = ""
         self._counts: Tensor | None = None
@@ -71,6 +71,12 @@ class RoleSteps:
         if self._engine is not None:
             self._engine.end()
 
+    def lose(self, why: str) -> None:
+        """Nothing true can be said of this step's roles any more."""
+        if self._engine is not None:
+            self._engine.end()
+        self._engine, self._why = None, self._why or why
+
     def conclude(self, loss_scale: Tensor | float) -> MeasuredRoles | Unavailable | None:
         """What was measured since `clear`; None where nothing was to be. All processes of the spread have to call it together."""
         if not self.is_measured:
@@ -87,17 +93,20 @@ class RoleSteps:
         self._engine, self._why, self._counts, self.sequences = None, "", None, 0
 
     def detach(self) -> None:
-        """Leave the model as it was."""
+        """Leave the model as it was, for good."""
+        self._is_over = True
         self._choice.detach()
 
     def _open(self, batch: BatchRoles, mask: Tensor | None) -> None:
+        if self._is_over:
+            return
         if self.is_open:
             raise SettingsError("roles are still open: leave their `with` block before the next (or call close_roles())")
         counts = count_speakers(batch, self._cast.size, mask)
         self._counts = counts if self._counts is None else self._counts + counts
         self.sequences += len(batch.speaker_N)
         self.is_open = True
-        if self.is_measured and not self._why:
+        if self.is_measured and not self._why and len(batch.speaker_N):
             self._begin(batch)
 
     def _begin(self, batch: BatchRoles) -> None:
@@ -127,7 +136,11 @@ class RoleSteps:
         counts = self._counts.to(sums.device)
         shared = self._spread.mean_(torch.cat([sums.reshape(-1), counts]))
         counts = shared[-len(counts) :] * self._spread.size
-        return self._read(self._engine, shared[: sums.numel()].view(sums.shape), counts, loss_scale)
+        got = self._read(self._engine, shared[: sums.numel()].view(sums.shape), counts, loss_scale)
+        if isinstance(got, Unavailable):
+            # As where gradients of several micro-batches are reduced together: what looks at single backwards will not do there.
+            self._choice.mixed()
+        return got
 
     def _own_sums(self) -> Tensor | None:
         """The sums of this process alone. A failure must not keep it from the collective that the others wait in."""

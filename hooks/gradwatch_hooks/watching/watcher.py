@@ -83,7 +83,8 @@ class Watcher:
         steppers = [unwrap(one) for one in optimizers]
         if steppers and trained(steppers).isdisjoint(id(one.parameter) for one in groups.parameters):
             raise SettingsError(
-                "the optimizer steps none of this model's parameters: watch after the model was wrapped, with its own"
+                "the optimizer steps none of this model's parameters: give the one that was made of them; where wrapping replaces "
+                "parameters (FSDP), wrap the model, make the optimizer, then watch"
             )
         self._cast = Cast(roles, must_be_declared=self._spread.group is not None)
         self._choice = EngineChoice(engine, self._target)
@@ -132,20 +133,16 @@ class Watcher:
         first step is made; later that is told once and counted, and the step's roles are not measured.
         """
         self.open_roles(ids, names, sequences=sequences, mask=mask)
-        try:
+        with self._closing():
             yield
-        finally:
-            self.close_roles()
 
     @contextmanager
     def role(self, role: str, agent: str = "", *, mask: Tensor | None = None) -> Iterator[None]:
         """Say that all within, forward passes and backward, is one role's, or one instance's of it. Errors as for `roles`."""
-        with self._loud_at_first("Watcher.role"):
+        with self._opening("Watcher.role"):
             self._roles.open_one(role, agent, mask)
-        try:
+        with self._closing():
             yield
-        finally:
-            self.close_roles()
 
     def open_roles(
         self,
@@ -156,7 +153,7 @@ class Watcher:
         mask: Tensor | None = None,
     ) -> None:
         """`roles` for loops whose forward and backward are in different places; `close_roles` ends it."""
-        with self._loud_at_first("Watcher.roles"):
+        with self._opening("Watcher.roles"):
             self._roles.open(ids, names, sequences, mask)
 
     def close_roles(self) -> None:
@@ -188,7 +185,7 @@ class Watcher:
         place in that order, None none.
         """
         with self.guard.within("Watcher.log_samples"):
-            self._samples.add(samples)
+            self._samples.add(() if self._is_over else samples)
 
     def emit(self, *, skipped: bool = False) -> None:
         """Make the record of an attempted step; for loops without an optimizer here. Before gradients are cleared."""
@@ -236,6 +233,28 @@ class Watcher:
         return Target(self._model, self._gradients.groups.parameters, self._cast.size, self._spread.group is not None)
 
     @contextmanager
+    def _opening(self, where: str) -> Iterator[None]:
+        """Roles that could not be opened leave a part of the step without any: nothing true is left to say of its roles."""
+        is_open = False
+        try:
+            with self._loud_at_first(where):
+                yield
+                is_open = True
+        finally:
+            if not is_open:
+                self._roles.lose("a part of the step was given roles that are wrong: the first such error is on the log")
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._roles.lose("an error ended a block of roles, and nothing tells what of it came into the gradient")
+            raise
+        finally:
+            self.close_roles()
+
+    @contextmanager
     def _loud_at_first(self, where: str) -> Iterator[None]:
         """A wrong call before the first step is an error; later, and whatever else fails, is told once and counted."""
         wrong: SettingsError | None = None
@@ -250,6 +269,8 @@ class Watcher:
             raise wrong
 
     def _attempted(self, skipped: bool) -> None:
+        if self._is_over:
+            return
         with self.guard.within("the record of a step"):
             try:
                 self._record(skipped)
@@ -261,6 +282,9 @@ class Watcher:
     def _made(self) -> None:
         """The weights have changed."""
         with self.guard.within("the update-to-weight ratio"):
+            if self._gradients.is_fresh:  # what a closure's further evaluations left belongs to no step
+                self._gradients.clear()
+                self._roles.clear()
             step, reading = self._updates.after()
             if reading is not None:
                 self._later.give(reading.pack(), lambda packed: self._log_ratios(step, reading.unpack(packed)))

@@ -22,6 +22,14 @@ def test_the_clock_adds_up_its_blocks_also_those_that_fail() -> None:
     assert clock.take() == 0.0
 
 
+def test_a_block_within_a_block_is_part_of_it() -> None:
+    ticks = iter([10.0, 15.0])
+    clock = Clock(lambda: next(ticks))
+    with clock, clock:
+        pass
+    assert clock.take() == 5.0
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="times a CUDA device")
 def test_on_a_device_its_own_time_is_taken_and_not_that_of_the_queue_before_it() -> None:
     clock, big = Clock(), torch.randn(8192, 8192, device="cuda")

@@ -26,5 +26,5 @@ class OwnHook:
         return self.see(*args)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """A function of the standard library, which takes anything and returns None: gradwatch may not be where a pickle is read."""
+        """A function that takes anything and returns None, and is there where gradwatch is not."""
         return getattr, (nullcontext(), "__exit__")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class BatchRoles:
         return first if bool((self.speaker_N == first).all()) else None
 
 
-def assign_roles(ids: Tensor | Sequence[int], size: int, sequences: Tensor | None = None) -> BatchRoles:
+def assign_roles(ids: Tensor | Sequence[Any], size: int, sequences: Tensor | None = None) -> BatchRoles:
     """Read role ids: (B,), one for each sequence, or (B, T), one for each position; whole numbers below `size`, -1 for none.
 
     A row of (B, T) whose ids name one speaker beside -1 (a prompt, padding) is a sequence of that speaker: with the gradient of

@@ -64,6 +64,12 @@ def test_the_earliest_finding_names_who_broke_first_whatever_its_severity() -> N
     assert "planner broke first: norm spike in grad_norm, since step 180" in said
 
 
+def test_of_roles_that_broke_at_the_same_step_none_is_said_to_be_the_first() -> None:
+    said = head_of([stored(40, kind="nonfinite"), stored(40, "planner", "warning", kind="nonfinite"), stored(50, "planner")])
+    assert "planner, searcher broke at once: nonfinite in grad_norm, since step 40" in said
+    assert "searcher broke first" in head_of([stored(40), stored(40, "planner", kind="nonfinite", severity="info")])
+
+
 def test_a_false_alarm_and_another_attempts_finding_accuse_nobody() -> None:
     assert "No problem found so far." in head_of([stored(5, false_alarm=True)])
     assert "No problem found." in head_of([], RunState(info=STATE.info, attempt=2, status="finished"))

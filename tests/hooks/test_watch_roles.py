@@ -298,3 +298,28 @@ def test_advantages_and_sequence_gradients_make_the_measured_inflation_and_the_n
     squares = [a.item() ** 2 * s for a, s in zip(advantages, scores, strict=True)]
     assert records[0].roles.squares == pytest.approx(squares, rel=0.35)
     assert records[0].noise_scale is None or records[0].noise_scale > 0
+
+
+def test_roles_may_be_said_by_name_one_for_each_sequence():
+    model, records = Speaking(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer=optimizer, engine="exact", roles=["a", "b"], on_record=records.append) as watcher:
+        with watcher.roles(["b", "a"] * 4, mask=[1] * SEQUENCES):
+            losses(model, tokens(0)).sum().backward()
+        optimizer.step()
+        with pytest.raises(SettingsError, match="role 'c' is not among"), watcher.roles(["c"] * SEQUENCES):
+            pass
+    assert records[0].roles.counts[:2] == (4.0, 4.0)
+    assert records[0].roles.norm("b") > 0
+
+
+def test_one_name_alone_is_no_list_of_roles():
+    with pytest.raises(SettingsError, match=r"roles='solver': give a list of names, such as \['solver'\]"):
+        watch(Speaking(), roles="solver", on_record=lambda _: None)
+
+
+def test_a_watcher_that_saw_no_step_says_what_it_needs(caplog):
+    model = Speaking()
+    with watch(model, on_record=lambda _: None):
+        losses(model, tokens(0)).mean().backward()
+    assert any("give watch(optimizer=...)" in one.message for one in caplog.records)

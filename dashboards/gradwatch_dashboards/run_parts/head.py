@@ -25,7 +25,10 @@ class RoleStand(NamedTuple):
 
 
 class HeadInfo(NamedTuple):
-    """What the head shows, of the attempt in focus but for the run's health. `first` is the earliest finding above info."""
+    """What the head shows, of the attempt in focus but for the run's health.
+
+    `first` is the earliest finding above info, `together` the roles that have one of its kind since that same step.
+    """
 
     state: RunState
     status: str
@@ -34,6 +37,7 @@ class HeadInfo(NamedTuple):
     focus: Focus
     roles: tuple[RoleStand, ...]
     first: StoredFinding | None
+    together: tuple[str, ...]
     view: View
 
 
@@ -53,7 +57,8 @@ def head_info(
     shown = tuple(one for one in roles if one.role or one.worst is not None or len(roles) == 1)
     newest = focus.attempt == state.attempt
     own = next((one.status for one in attempts if one.number == focus.attempt), state.status)
-    return HeadInfo(state, own, state.last_step if newest else focus.extent[1], tuple(attempts), focus, shown, first, view)
+    last = state.last_step if newest else focus.extent[1]
+    return HeadInfo(state, own, last, tuple(attempts), focus, shown, first, _together(first, bad, inks), view)
 
 
 def head(info: HeadInfo) -> list[Any]:
@@ -83,12 +88,26 @@ def _stand(role: str, ink: Ink, findings: Sequence[StoredFinding]) -> RoleStand:
     return RoleStand(role, ink, worst, max(0, len(own) - 1))
 
 
+def _together(first: StoredFinding | None, bad: Sequence[StoredFinding], inks: Mapping[str, Ink]) -> tuple[str, ...]:
+    """Of roles that share weights a NaN spreads at once: the step tells nothing of who began it."""
+    if first is None:
+        return ()
+    begun = {one.finding.role for one in bad if _begin(one) == _begin(first)}
+    return tuple(role for role in inks if role and role in begun)
+
+
+def _begin(stored: StoredFinding) -> tuple[str, int]:
+    return stored.finding.kind, stored.finding.start_step
+
+
 def _verdict(info: HeadInfo) -> html.P:
     if info.first is None:
         said = "No problem found so far." if info.status == "running" else "No problem found."
         return html.P(said, className="verdict healthy")
     found = info.first.finding
     who = [html.B(found.role), " broke first: "] if found.role else ["First problem: "]
+    if len(info.together) > 1:
+        who = [html.B(", ".join(info.together)), " broke at once: "]
     where = f"{found.kind.replace('_', ' ')} in {found.source_key or found.metric}, "
     at = link(f"since step {found.start_step:,}", _to(info, info.first), "strong")
     return html.P([*who, where, at], className=f"verdict {found.severity}", id="verdict")

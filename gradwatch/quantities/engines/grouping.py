@@ -12,6 +12,8 @@ from torch import Tensor
 from gradwatch.quantities.engines.alignment import unit_speakers
 from gradwatch.quantities.roles import BatchRoles
 
+LONG = 128  # rows of a unit, from which on a product for each is as quick as one of all
+
 
 class Grouping(NamedTuple):
     """The U units of a batch (its rows, or its positions) in the order of their speakers.
@@ -51,3 +53,18 @@ def slices(grouping: Grouping, rows: int) -> Sequence[slice]:
     bounds = grouping.bounds.tolist()
     each = rows // bounds[-1]
     return [slice(first * each, last * each) for first, last in pairwise(bounds)]
+
+
+def runs(grouping: Grouping, rows: int) -> list[list[slice]] | None:
+    """Where each speaker's rows lie among M rows as they are, one slice after another; None where many short ones would be slow.
+
+    On a device the order is not known without waiting for it: None there.
+    """
+    units, bounds = len(grouping.order), grouping.bounds.tolist()
+    if not units:
+        return [[span] for span in slices(grouping, rows)]
+    each = rows // units
+    if grouping.order.device.type != "cpu" or each < LONG:
+        return None
+    order = grouping.order.tolist()
+    return [[slice(unit * each, (unit + 1) * each) for unit in order[first:last]] for first, last in pairwise(bounds)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from gradwatch.quantities.engines.alignment import positions
+from gradwatch.quantities.engines.checkpoint_regions import Call, Regions
 from gradwatch.quantities.engines.grouping import group_units
 from gradwatch.quantities.engines.output_gradient import is_transformed
 from gradwatch.quantities.engines.stores import Stores
@@ -16,6 +17,8 @@ from gradwatch.quantities.engines.tap_sites import Site
 from gradwatch.quantities.engines.taps import Tap
 from gradwatch.quantities.own_hook import REFUSALS
 from gradwatch.quantities.roles import BatchRoles
+
+NEW = Call(True)
 
 
 class Moment:
@@ -35,13 +38,18 @@ class Moment:
 class Watching:
     """What all taps of an engine see: the batch being measured, and whether they are to be there at all.
 
-    From the first batch of a step to its end a tap stands at every call, measured or not: activation checkpointing calls modules
-    again in the backward pass, after the batch has ended, and raises where they save another number of tensors than before.
+    From the first batch of a step to its end a tap stands at every call, measured or not: reentrant checkpointing calls modules
+    again in the backward pass, after the batch has ended. Of the other kind see `Regions`.
     """
 
     moment: Moment | None = None
     is_armed: bool = False
     coarseness: float = 0.0  # of the dtype in which products are computed
+    regions: Regions = field(default_factory=Regions)
+
+    def call(self) -> Call:
+        """What to do at a module's call."""
+        return Call(False) if is_transformed() else self.regions.call(self.is_armed)
 
 
 def rounding(kind: torch.dtype) -> float:
@@ -60,25 +68,26 @@ class ModuleTap:
 
     def hook(self, module: nn.Module, args: tuple[object, ...], output: object) -> Tensor | None:
         """The forward hook: the output, tapped."""
-        if not self.watching.is_armed or not self.trains or is_transformed():
+        call = self.watching.call()
+        if not call.stands or not self.trains:
             return None
         x = args[0] if args else None
         if type(output) is not Tensor or type(x) is not Tensor or len(args) > 1 or not self.site.use.is_whole(x, output):
-            self.miss()
+            self.miss(call)
             return None
-        moment = self.moment()
+        moment = self.moment(call)
         if not torch.is_grad_enabled() or not output.requires_grad:
             return None
-        return self.attempt(lambda: self._tapped(moment, x, output))
+        return self.attempt(call, lambda: self._tapped(moment, x, output))
 
-    def attempt(self, measured: Callable[[], Tensor]) -> Tensor | None:
+    def attempt(self, call: Call, measured: Callable[[], Tensor]) -> Tensor | None:
         """A call with its tap, None where torch refuses to have one."""
         if torch.compiler.is_compiling():
             return measured()
         try:
             return measured()
         except REFUSALS:
-            self.miss()
+            self.miss(call)
             return None
 
     def _tapped(self, moment: Moment | None, x: Tensor, output: Tensor) -> Tensor:
@@ -94,14 +103,14 @@ class ModuleTap:
         """Whether one of the module's parameters trains."""
         return any(store.trains for store in self.site.stores)
 
-    def moment(self) -> Moment | None:
+    def moment(self, call: Call) -> Moment | None:
         """The batch that a call belongs to, None where it is not measured.
 
         Reentrant checkpointing calls a module first without gradients, and again in the backward pass: then it is that of the
         first call. Where several wait, of different batches, none can be said to be the one.
         """
-        now = self.watching.moment
-        if torch.compiler.is_compiling():
+        now = None if call.repeats else self.watching.moment
+        if call.repeats or torch.compiler.is_compiling():
             return now
         if not torch.is_grad_enabled():
             if now is not None:
@@ -129,8 +138,10 @@ class ModuleTap:
             return None, None, shift, order, moment.bounds, planned.wants, planned.a, planned.b
         return weight.own, None if weight.is_small else weight.sketch, shift, order, moment.bounds, weight.wants, weight.a, weight.b
 
-    def miss(self) -> None:
+    def miss(self, call: Call = NEW) -> None:
         """Note that a call could not be measured, where it should have been."""
+        if call.repeats:
+            return
         if self.watching.moment is not None or self._waiting:
             for store in self.site.stores:
                 store.missed = True

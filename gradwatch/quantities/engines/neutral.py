@@ -48,7 +48,7 @@ class Neutral:
 
     def __init__(self, target: Target, exact_every: int = EXACT_EVERY, rank: int | None = None) -> None:
         self._target = target
-        self._uses = weight_uses(target.model, target.parameters)
+        self._all_uses = self._uses = weight_uses(target.model, target.parameters)
         shapes = {index: target.parameters[index].parameter.shape for use in self._uses for index in use.indices}
         self.sketch = TokenSketch(
             {index: shape for index, shape in shapes.items() if len(shape) == 2},
@@ -66,6 +66,8 @@ class Neutral:
     def begin(self, batch: BatchRoles) -> None:
         """Sketch what the forward passes up to `end` add in their backward."""
         if not self._handles:
+            trained = {index for index, one in enumerate(self._target.parameters) if one.parameter.requires_grad}
+            self._uses = tuple(use for use in (one.among(trained) for one in self._all_uses) if use.indices)
             hooks = [(use.module, OwnHook(partial(self._on_forward, use))) for use in self._uses]
             self._handles = [module.register_forward_hook(hook, prepend=True) for module, hook in hooks]
         self._open = SequenceSketch(pieces_of(batch, self._target.speakers), self.sketch)
@@ -167,8 +169,7 @@ class Neutral:
         return frozenset(found)
 
     def _covered(self) -> frozenset[int]:
-        trained = {index for index, one in enumerate(self._target.parameters) if one.parameter.requires_grad}
-        return frozenset(trained.intersection(index for use in self._uses for index in use.indices) - self._missed())
+        return frozenset(index for use in self._uses for index in use.indices) - self._missed()
 
     def _influence(self, total_R: Tensor) -> Tensor:
         """⟨M_i, M⟩/‖M‖² of each sequence; the gradient is the mean over the processes that share it."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from gradwatch.quantities.engines.clock import CLOCK
 from gradwatch.quantities.engines.output_gradient import on_output_gradient
 from gradwatch.quantities.engines.pieces import Pieces
+from gradwatch.quantities.engines.scratch import scratch
 from gradwatch.quantities.engines.token_sketch import TokenSketch
 from gradwatch.quantities.engines.weight_uses import WeightUse, inverse_rms, norm_eps
 from gradwatch.quantities.own_hook import REFUSALS
@@ -118,7 +119,8 @@ class SequenceSketch:
         gy_MD = gradient.reshape(x_MD.shape).float()
         eps = norm_eps(use.module, x.dtype)
         if use.kind == "rms_norm":
-            return self.pieces.totals(gy_MD * x_MD, inverse_rms(x_MD, eps))
+            product_MD = torch.mul(gy_MD, x_MD, out=scratch(x_MD, x_MD.numel()).view(x_MD.shape))
+            return self.pieces.totals(product_MD, inverse_rms(x_MD, eps))
         centred_MD = x_MD - x_MD.mean(-1, keepdim=True)
         return self.pieces.totals(centred_MD.mul(gy_MD), inverse_rms(centred_MD, eps))
 

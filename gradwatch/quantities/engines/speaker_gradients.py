@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gradwatch.quantities.engines.grouping import Grouping, gather, slices
+from gradwatch.quantities.engines.grouping import Grouping, gather, runs, slices
 from gradwatch.quantities.parameter_sketch import add_signed_
 
 # Entries of the W_k held at a time: a language model's head would otherwise add K times its size to the peak of memory.
@@ -53,9 +53,13 @@ def of_linear(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping, signs: Signs, wan
     """The W_k of a weight (O, I); `total` has the dtype of `gy`. The products are computed in the dtype of `gy`."""
     if _is_low_rank(gy_MO, x_MI, grouping, wanted):
         return Kept(own=_by_unit(gy_MO, x_MI, grouping))
-    every = slices(grouping, len(gy_MO))
-    there = [k for k, span in enumerate(every) if span.start < span.stop] or [0]
-    gy_MO, x_MI = gather(gy_MO, grouping), gather(x_MI, grouping).to(gy_MO.dtype)
+    # Rounded between products, a narrow dtype would lose what one product keeps.
+    every = runs(grouping, len(gy_MO)) if gy_MO.dtype == torch.float32 else None
+    if every is None:
+        every = [[span] for span in slices(grouping, len(gy_MO))]
+        gy_MO, x_MI = gather(gy_MO, grouping), gather(x_MI, grouping)
+    there = [k for k, own in enumerate(every) if any(span.start < span.stop for span in own)] or [0]
+    x_MI = x_MI.to(gy_MO.dtype)
     kept = _empty(len(there), gy_MO, x_MI.shape[1], wanted)
     for rows, blocks_KN in _blocks(gy_MO, x_MI, [every[k] for k in there]):
         _keep(kept, blocks_KN, rows, signs, wanted)
@@ -124,7 +128,7 @@ def _empty(speakers: int, gy_MO: Tensor, columns: int, wanted: Wanted) -> Kept:
     return Kept(own, sketch, gy_MO.new_empty(gy_MO.shape[1], columns) if wanted.total else None)
 
 
-def _blocks(gy_MO: Tensor, x_MI: Tensor, spans: Sequence[slice]) -> Iterator[tuple[slice, Tensor]]:
+def _blocks(gy_MO: Tensor, x_MI: Tensor, spans: Sequence[Sequence[slice]]) -> Iterator[tuple[slice, Tensor]]:
     """The W_k, some rows of them at a time: which rows, and (K, rows, I), valid until the next."""
     outputs, columns = gy_MO.shape[1], x_MI.shape[1]
     most = max(1, BLOCK.get(gy_MO.device.type, LARGE_BLOCK) // max(1, len(spans) * columns))
@@ -133,8 +137,10 @@ def _blocks(gy_MO: Tensor, x_MI: Tensor, spans: Sequence[slice]) -> Iterator[tup
     for first in range(0, outputs, step):
         rows = slice(first, min(first + step, outputs))
         block = held[: len(spans) * (rows.stop - first) * columns].view(len(spans), -1, columns)
-        for k, span in enumerate(spans):
-            torch.mm(gy_MO[span, rows].T, x_MI[span], out=block[k])
+        for product, (span, *more) in zip(block, spans, strict=True):
+            torch.mm(gy_MO[span, rows].T, x_MI[span], out=product)
+            for one in more:
+                product.addmm_(gy_MO[one, rows].T, x_MI[one])
         yield rows, block
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from gradwatch.quantities.engines.module_tap import ModuleTap, Moment
-from gradwatch.quantities.engines.output_gradient import is_transformed
 from gradwatch.quantities.engines.split_linear import SplitLinear
 from gradwatch.quantities.engines.tapped import Handle, Tapped
 
@@ -39,29 +38,30 @@ class SplitForward:
         self._module = module
         self._tap = tap
         self._usual: Callable[[Tensor], Tensor] = module.forward
-        module.forward = self  # type: ignore[assignment]
+        module.forward = self  # type: ignore[method-assign]
 
     def remove(self) -> None:
         """Leave the module as it was."""
         if vars(self._module).get("forward") is self:
             del self._module.forward
 
-    def __reduce__(self) -> tuple[Callable[..., Tensor], tuple[Callable[..., Tensor], nn.Linear]]:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """A copy of the module, or what was pickled of it, has its usual forward."""
         return partial, (nn.Linear.forward, self._module)
 
     def __call__(self, input: Tensor) -> Tensor:
         """`nn.Linear.forward`, whose argument has this name."""
         tap, weight = self._tap, self._module.weight
-        if not tap.watching.is_armed or not tap.trains or is_transformed():
+        call = tap.watching.call()
+        if not call.stands or not tap.trains:
             return self._usual(input)
         if type(input) is not Tensor or type(weight) not in (Tensor, nn.Parameter):
-            tap.miss()
+            tap.miss(call)
             return self._usual(input)
-        moment = tap.moment()
+        moment = tap.moment(call)
         if not torch.is_grad_enabled():
             return self._usual(input)
-        split = tap.attempt(lambda: self._in_dtype(moment, input, weight, self._module.bias))
+        split = tap.attempt(call, lambda: self._in_dtype(moment, input, weight, self._module.bias))
         return self._usual(input) if split is None else split
 
     def _in_dtype(self, moment: Moment | None, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from torch import Tensor
@@ -89,11 +91,10 @@ class Tapped:
         self._passes, self._by_position = 0, False
 
     def detach(self) -> None:
-        """Leave the model as it was."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Leave the model as it was, once nothing that was tapped can be computed again."""
+        handles, self._handles = self._handles, []
         self.clear()
+        self._watching.regions.when_gone(partial(_remove, handles))
 
     def _attach(self, tap: ModuleTap) -> Handle:
         return tap.site.use.module.register_forward_hook(OwnHook(tap.hook), prepend=True)
@@ -108,3 +109,8 @@ class Tapped:
             f"{self.name}: no tapped module lined up with the batch of {self._passes} measured passes; give the role ids of the "
             "rows that go into the model, and watch it before its first call where it is compiled"
         )
+
+
+def _remove(handles: Sequence[Handle]) -> None:
+    for handle in handles:
+        handle.remove()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -40,6 +40,11 @@ class WeightUse:
     def is_norm(self) -> bool:
         """Whether its weight is a vector."""
         return self.kind in ("layer_norm", "rms_norm")
+
+    def among(self, indices: Collection[int]) -> WeightUse:
+        """The same use, of those of its parameters that are among these."""
+        weight, bias = (index if index in indices else None for index in (self.weight, self.bias))
+        return replace(self, weight=weight, bias=bias)
 
     def is_whole(self, x: Tensor, y: Tensor) -> bool:
         """Whether x and y are the module's whole input and output, not those of a part of it as in tensor parallelism."""

@@ -18,6 +18,8 @@ class Cast:
     """
 
     def __init__(self, names: Sequence[Name] = (), must_be_declared: bool = False) -> None:
+        if isinstance(names, str):
+            raise SettingsError(f"roles={names!r}: give a list of names, such as [{names!r}]")
         self._names = [_speaker(name) for name in names]
         self._must_be_declared = must_be_declared
         self.is_declared = bool(names)

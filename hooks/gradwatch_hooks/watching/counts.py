@@ -16,7 +16,7 @@ def count_speakers(batch: BatchRoles, size: int, mask: Tensor | None) -> Tensor:
     """
     if mask is None:
         return torch.bincount(_filled(batch.speaker_N, size), minlength=size).float()
-    mask = mask.detach()
+    mask = torch.as_tensor(mask).detach()
     if not len(batch.speaker_N):
         return torch.zeros(size, device=mask.device)
     if not batch.rows:

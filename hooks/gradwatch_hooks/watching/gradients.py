@@ -16,7 +16,6 @@ from gradwatch.quantities.unavailable import Unavailable
 from gradwatch_hooks.watching.backward_end import BackwardEnd
 from gradwatch_hooks.watching.guard import Guard
 
-
 UNFROZEN = "parameters that began to train came by unseen, and may be clipped by now; they are watched from the next step on"
 
 

@@ -54,10 +54,19 @@ class RoleSteps:
         return self._counts is not None
 
     def open(
-        self, ids: Tensor | Sequence[int], names: Sequence[Name] | None, sequences: Tensor | None = None, mask: Tensor | None = None
+        self,
+        ids: Tensor | Sequence[int | str],
+        names: Sequence[Name] | None,
+        sequences: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> None:
         """Say who speaks in the forward passes up to `close`. Raises SettingsError where ids or names are wrong."""
-        self._cast.declare(names)
+        if isinstance(ids, Tensor) or not any(isinstance(one, str) for one in ids):
+            self._cast.declare(names)
+        else:
+            if names is not None:
+                self._cast.declare(names)
+            ids = torch.tensor([self._cast.index(one, "") if isinstance(one, str) else one for one in ids])
         known = len([one for one in self._cast.speakers if one.role])
         self._open(assign_roles(ids, known, sequences), mask)
 

@@ -119,7 +119,7 @@ class Watcher:
     @contextmanager
     def roles(
         self,
-        ids: Tensor | Sequence[int],
+        ids: Tensor | Sequence[int | str],
         names: Sequence[Name] | None = None,
         *,
         sequences: Tensor | None = None,
@@ -127,10 +127,11 @@ class Watcher:
     ) -> Iterator[None]:
         """Say who speaks in the forward passes and the backward within.
 
-        `ids` are whole numbers that index `names`: (B,), a sequence's speaker, or (B, T), a position's; -1 is nobody. Give them on
-        the CPU: a tensor on a device costs a host sync. `sequences` (B, T) tells packed sequences apart. `mask`, the loss's own
-        (B, T) or the tokens of each sequence (B,), makes counts in tokens. Raises SettingsError where they are wrong, before the
-        first step is made; later that is told once and counted, and the step's roles are not measured.
+        `ids` are whole numbers that index `names`: (B,), a sequence's speaker, or (B, T), a position's, -1 is nobody; or a list of
+        names, one for each sequence. Give them on the CPU: a tensor on a device costs a host sync. `sequences` (B, T) tells packed
+        sequences apart. `mask`, the loss's own (B, T) or the tokens of each sequence (B,), makes counts in tokens. Raises
+        SettingsError where they are wrong, before the first step is made; later that is told once and counted, and the step's roles
+        are not measured.
         """
         self.open_roles(ids, names, sequences=sequences, mask=mask)
         with self._closing():
@@ -146,7 +147,7 @@ class Watcher:
 
     def open_roles(
         self,
-        ids: Tensor | Sequence[int],
+        ids: Tensor | Sequence[int | str],
         names: Sequence[Name] | None = None,
         *,
         sequences: Tensor | None = None,
@@ -201,6 +202,11 @@ class Watcher:
         if self._is_over:
             return
         self._is_over = True
+        if self._is_first:
+            self.guard.notices.once(
+                "steps",
+                "no step was recorded: give watch(optimizer=...) the optimizer whose step() you call, or call emit() once a step",
+            )
         self.flush()
         for part in (self._attempts, self._gradients, self._roles):
             with self.guard.within("Watcher.detach"):

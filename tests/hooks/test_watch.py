@@ -300,3 +300,87 @@ def test_the_update_to_weight_ratio_is_logged_with_the_step_that_made_it(site):
     steps, values = found[""]
     assert (list(steps), set(found)) == ([3], {"", "0", "2"})
     assert values[0] == pytest.approx(moved / weights.norm().item(), rel=1e-4)
+
+
+def test_a_scaler_that_steps_another_model_too_skips_no_step_of_this_one():
+    model, critic, records = small(), small(1), []
+    optimizer, others, scaler = sgd(model), sgd(critic), torch.amp.GradScaler("cpu", init_scale=8.0)
+    with watch(model, optimizer=optimizer, scaler=scaler, on_record=records.append):
+        for number in range(2):
+            optimizer.zero_grad()
+            for one in (model, critic):
+                scaler.scale(one(batch(number)).square().mean()).backward()
+            scaler.step(others)
+            scaler.step(optimizer)
+            scaler.update()
+    assert [(one.step, one.skipped) for one in records] == [(0, False), (1, False)]
+
+
+@pytest.mark.parametrize("kind", ["SGD", "LBFGS"])
+def test_a_step_with_a_closure_is_recorded_with_the_gradient_it_begins_from(kind):
+    model, records, truth = small(), [], []
+    optimizer = getattr(torch.optim, kind)(model.parameters(), 0.1)
+    with watch(model, optimizer=optimizer, roles=["a"], max_overhead=None, on_record=records.append) as watcher:
+        for number in range(3):
+            evaluations = []
+
+            def closure(number=number, evaluations=evaluations):
+                optimizer.zero_grad()
+                with watcher.role("a"):
+                    loss = model(batch(number)).square().mean()
+                    loss.backward()
+                evaluations.append(norm_of(model))
+                return loss
+
+            optimizer.step(closure)
+            truth.append(evaluations[0])
+    assert [one.grad_norm for one in records] == pytest.approx(truth, rel=1e-6)
+    assert [one.roles.norm("a") for one in records] == pytest.approx(truth, rel=0.01)
+
+
+def test_parameters_that_begin_to_train_are_never_measured_after_clipping():
+    model, records, truth = small(), [], []
+    model[0].requires_grad_(False)
+    optimizer = sgd(model)
+    with watch(model, optimizer=optimizer, on_record=records.append):
+        for number in range(3):
+            optimizer.zero_grad()
+            model[0].requires_grad_(number > 0)
+            model[2].requires_grad_(number == 0)
+            (1000 * model(batch(number)).square().mean()).backward()
+            truth.append(norm_of(model))
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    assert records[1].grad_norm is None
+    assert "began to train" in records[1].why
+    assert records[2].grad_norm == pytest.approx(truth[2], rel=1e-6)
+
+
+def test_a_record_may_end_the_watching_in_the_middle_of_a_step():
+    model = small()
+    optimizer = sgd(model)
+    watcher = watch(model, optimizer=optimizer, on_record=lambda _: watcher.detach())
+    optimizer.register_step_pre_hook(lambda *_: None)
+    before = model[0].weight.detach().clone()
+    model(batch(0)).square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(model[0].weight, before)
+
+
+def test_an_empty_output_does_not_end_the_search_for_nan():
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.idle, self.busy = nn.Linear(6, 2), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.busy(x).sum() + self.idle(x[:0]).sum()
+
+    model, records = Routed(), []
+    with watch(model, on_record=records.append) as watcher:
+        for number in range(2):
+            x = batch(number)
+            x[0, 0] = math.nan if number else 0.0
+            model(x).backward()
+            watcher.emit()
+    assert "'busy'" in records[1].nonfinite

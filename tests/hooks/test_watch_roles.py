@@ -323,3 +323,50 @@ def test_a_watcher_that_saw_no_step_says_what_it_needs(caplog):
     with watch(model, on_record=lambda _: None):
         losses(model, tokens(0)).mean().backward()
     assert any("give watch(optimizer=...)" in one.message for one in caplog.records)
+
+
+def test_after_detach_roles_say_nothing_and_hook_nothing():
+    model = Speaking()
+    watcher = watch(model, roles=["a", "b"], on_record=lambda _: None)
+    watcher.detach()
+    with watcher.roles([0, 1] * 4):
+        losses(model, tokens(0)).mean().backward()
+    assert not any(one._forward_hooks for one in model.modules())
+
+
+def test_wrong_roles_in_a_part_of_a_step_leave_the_other_part_unmeasured_too(live):
+    model, records = Speaking(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer=optimizer, roles=["a", "b"], max_overhead=None, on_record=records.append) as watcher:
+        for wrong in (0, 7):
+            live()
+            for ids in ([0] * SEQUENCES, [wrong] * SEQUENCES):
+                with watcher.roles(ids):
+                    losses(model, tokens(0)).mean().backward()
+            optimizer.step()
+    assert isinstance(records[0].roles, RoleGradients)
+    assert "given roles that are wrong" in records[1].roles.reason
+
+
+def test_a_block_that_an_error_ended_leaves_the_step_without_roles():
+    model, records = Speaking(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer=optimizer, roles=["a", "b"], on_record=records.append) as watcher:
+        with watcher.role("a"):
+            losses(model, tokens(0)).mean().backward()
+        with pytest.raises(ZeroDivisionError), watcher.role("b"):
+            losses(model, tokens(1)).mean() / (1 / 0)
+        optimizer.step()
+    assert "an error ended a block of roles" in records[0].roles.reason
+
+
+def test_an_empty_micro_batch_does_not_change_how_roles_are_measured():
+    model, records = Speaking(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer=optimizer, roles=["a", "b"], on_record=records.append) as watcher:
+        for ids in (torch.zeros(SEQUENCES, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)):
+            with watcher.roles(ids, mask=torch.ones(len(ids), TOKENS)):
+                losses(model, tokens(0)[: len(ids)]).sum().backward()
+        optimizer.step()
+    assert records[0].roles.engine == "micro"
+    assert records[0].roles.counts[0] == SEQUENCES * TOKENS

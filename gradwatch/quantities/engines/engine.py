@@ -18,7 +18,7 @@ class Target:
     """What engines measure: the parameters of a model that were chosen, in the model's order, and how many speakers there are.
 
     `speakers` counts the unassigned one, which comes last. `is_spread` says that several processes share the gradient: then only
-    what adds up over processes can be measured.
+    what adds up over processes can be measured. `may_trace`: taps may become part of a compiled graph, and change its rounding.
     """
 
     model: nn.Module
@@ -26,6 +26,7 @@ class Target:
     speakers: int
     is_spread: bool = False
     seed: int = 0
+    may_trace: bool = True
 
 
 class Engine(Protocol):

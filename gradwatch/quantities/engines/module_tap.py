@@ -46,9 +46,12 @@ class Watching:
     is_armed: bool = False
     coarseness: float = 0.0  # of the dtype in which products are computed
     regions: Regions = field(default_factory=Regions)
+    may_trace: bool = True
 
     def call(self) -> Call:
         """What to do at a module's call."""
+        if torch.compiler.is_compiling():
+            return Call(self.is_armed and self.may_trace)
         return Call(False) if is_transformed() else self.regions.call(self.is_armed)
 
 

@@ -27,8 +27,8 @@ EXACT_EVERY = 20  # steps
 SIGMAS = 3
 NOTHING = (
     "no gradient reached a linear layer, an embedding or a norm whose input lines up with the batch that the roles were given for: "
-    "the ids are not one a row of the model's input, forward or backward ran outside of the roles, or the modules take their "
-    "inputs in another order"
+    "the ids are not one a row of the model's input, forward or backward ran outside of the roles, the modules take their inputs "
+    "in another order, or the model is compiled (give each role its own micro-batch, or choose engine='exact')"
 )
 
 
@@ -56,7 +56,7 @@ class Neutral:
             rank,
             target.seed,
         )
-        self._exact = Exact(target) if exact_every else None
+        self._exact = Exact(replace(target, may_trace=False)) if exact_every else None
         self._every = exact_every
         self._steps = 0
         self._handles: list[RemovableHandle] = []
@@ -139,6 +139,9 @@ class Neutral:
         self._handles = []
 
     def _on_forward(self, use: WeightUse, module: nn.Module, inputs: tuple[Any, ...], output: object) -> None:
+        # What is traced becomes part of the graph, and torch loses gradients around what it cannot trace.
+        if torch.compiler.is_compiling():
+            return
         if not torch.is_grad_enabled() or not isinstance(output, Tensor) or not output.requires_grad or is_transformed():
             return
         current = self._open

@@ -11,7 +11,8 @@ _held = threading.local()
 
 def scratch(like: Tensor, size: int) -> Tensor:
     """`size` entries of a tensor's dtype on its device, valid until this thread's next call. On a device, where memory is kept by
-    torch itself, they are new ones."""
+    torch itself, they are new ones.
+    """
     if like.device.type != "cpu":
         return like.new_empty(size)
     known: Tensor | None = getattr(_held, "memory", None)

@@ -6,7 +6,6 @@ is K times the weight's, is one of: all of it (small weights); their inner produ
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
@@ -15,13 +14,12 @@ import torch
 from torch import Tensor
 
 from gradwatch.quantities.engines.grouping import Grouping, gather, runs, slices
+from gradwatch.quantities.engines.scratch import scratch
 from gradwatch.quantities.parameter_sketch import add_signed_
 
 # Entries of the W_k held at a time: a language model's head would otherwise add K times its size to the peak of memory.
 BLOCK = {"cpu": 1 << 21}
 LARGE_BLOCK = 1 << 24  # of a device, where many small products are slow
-
-_held = threading.local()  # memory that was just mapped is slower than the product that is written to it
 
 
 class Signs(NamedTuple):
@@ -80,7 +78,10 @@ def _by_unit(gy_MO: Tensor, x_MI: Tensor, grouping: Grouping) -> Tensor:
     """The W_k, as sums of the units' own products: (K, numel), float32."""
     units = int(grouping.bounds[-1])
     gy_UTO, x_UTI = (rows.reshape(units, -1, rows.shape[1]) for rows in (gy_MO, x_MI.to(gy_MO.dtype)))
-    products_UN = gather(torch.bmm(gy_UTO.mT, x_UTI).float().flatten(1), grouping)
+    # A product with few rows is about twice as fast as one with few columns.
+    is_tall = gy_UTO.shape[2] > x_UTI.shape[2]
+    products_UOI = torch.bmm(x_UTI.mT, gy_UTO).mT if is_tall else torch.bmm(gy_UTO.mT, x_UTI)
+    products_UN = gather(products_UOI.float().flatten(1), grouping)
     return torch.stack([products_UN[span].sum(0) for span in slices(grouping, units)])
 
 
@@ -89,7 +90,8 @@ def _with_silent(kept: Kept, there: list[int], speakers: int, wanted: Wanted) ->
 
     def widened(values: Tensor) -> Tensor:
         wide = values.new_zeros(speakers, *values.shape[1:])
-        wide[there] = values
+        # A list makes an index of tensors; most often only the unassigned speaker, the last, is silent.
+        wide[slice(len(there)) if there[-1] < len(there) else there] = values
         return wide
 
     own, sketch, total = kept
@@ -99,12 +101,17 @@ def _with_silent(kept: Kept, there: list[int], speakers: int, wanted: Wanted) ->
 
 def of_scale(product_MD: Tensor, grouping: Grouping, scale_M: Tensor | None = None) -> Tensor:
     """Each speaker's sum over its rows, each times its `scale`: (K, D), float32. The gradient of a bias or of a norm's weight."""
-    spans = slices(grouping, len(product_MD))
-    rows_MD = gather(product_MD, grouping)
-    if scale_M is None:
-        return torch.stack([rows_MD[span].sum(0, dtype=torch.float32) for span in spans])
-    scale_M = gather(scale_M[:, None], grouping)[:, 0]
-    return torch.stack([scale_M[span] @ rows_MD[span] for span in spans])
+    every = runs(grouping, len(product_MD))
+    if every is None:
+        every = [[span] for span in slices(grouping, len(product_MD))]
+        product_MD = gather(product_MD, grouping)
+        scale_M = scale_M if scale_M is None else gather(scale_M[:, None], grouping)[:, 0]
+    sums_KD = product_MD.new_zeros(len(every), product_MD.shape[1], dtype=torch.float32)
+    for k, own in enumerate(every):
+        for span in own:
+            rows_MD = product_MD[span]
+            sums_KD[k] += rows_MD.sum(0, dtype=torch.float32) if scale_M is None else scale_M[span] @ rows_MD
+    return sums_KD
 
 
 def of_embedding(gy_MD: Tensor, tokens_M: Tensor, grouping: Grouping, signs: Signs, vocabulary: int, wanted: Wanted) -> Kept:
@@ -133,7 +140,7 @@ def _blocks(gy_MO: Tensor, x_MI: Tensor, spans: Sequence[Sequence[slice]]) -> It
     outputs, columns = gy_MO.shape[1], x_MI.shape[1]
     most = max(1, BLOCK.get(gy_MO.device.type, LARGE_BLOCK) // max(1, len(spans) * columns))
     step = ceil(outputs / ceil(outputs / most))
-    held = _memory(gy_MO, len(spans) * step * columns)
+    held = scratch(gy_MO, len(spans) * step * columns)
     for first in range(0, outputs, step):
         rows = slice(first, min(first + step, outputs))
         block = held[: len(spans) * (rows.stop - first) * columns].view(len(spans), -1, columns)
@@ -142,15 +149,6 @@ def _blocks(gy_MO: Tensor, x_MI: Tensor, spans: Sequence[Sequence[slice]]) -> It
             for one in more:
                 product.addmm_(gy_MO[one, rows].T, x_MI[one])
         yield rows, block
-
-
-def _memory(like: Tensor, size: int) -> Tensor:
-    if like.device.type != "cpu":
-        return like.new_empty(size)
-    known: Tensor | None = getattr(_held, "memory", None)
-    if known is None or known.dtype != like.dtype or len(known) < size:
-        known = _held.memory = like.new_empty(max(size, BLOCK["cpu"]))
-    return known[:size]
 
 
 def _keep(kept: Kept, blocks_KRI: Tensor, rows: slice, signs: Signs, wanted: Wanted) -> None:

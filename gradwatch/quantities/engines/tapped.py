@@ -36,7 +36,7 @@ class Tapped:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._stores = Stores(target, tied(target), self.small)
-        self._watching = Watching()
+        self._watching = Watching(may_trace=target.may_trace)
         self._passes = 0
         self._by_position = False
         self._taps = [ModuleTap(site, self._stores, self._watching) for site in sites(self._stores)]

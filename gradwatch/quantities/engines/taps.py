@@ -14,6 +14,7 @@ from torch.nn.functional import layer_norm
 from gradwatch.quantities.engines import operators
 from gradwatch.quantities.engines.clock import CLOCK
 from gradwatch.quantities.engines.operators import Facts, Plan
+from gradwatch.quantities.engines.scratch import scratch
 from gradwatch.quantities.engines.speaker_gradients import Kept
 from gradwatch.quantities.engines.stores import FAILURES
 from gradwatch.quantities.engines.weight_uses import Kind, inverse_rms
@@ -132,7 +133,11 @@ def _layer_norm(gy_MD: Tensor, x: Tensor, plan: Plan, recipe: Recipe) -> Kept:
 def _rms_norm(gy_MD: Tensor, x: Tensor, plan: Plan, recipe: Recipe) -> Kept:
     x_MD = x.reshape(gy_MD.shape)
     inverse_M = inverse_rms(x_MD, torch.finfo(x.dtype).eps if recipe.eps < 0 else recipe.eps)
-    return Kept(operators.scale(gy_MD.float() * x_MD.float(), inverse_M, plan.order, plan.bounds, recipe.facts.slot))
+    gy_MD, x_MD = gy_MD.float(), x_MD.float()
+    # In a compiled graph nothing may be written to that was there before.
+    out = None if torch.compiler.is_compiling() else scratch(gy_MD, gy_MD.numel()).view(gy_MD.shape)
+    product_MD = torch.mul(gy_MD, x_MD, out=out)
+    return Kept(operators.scale(product_MD, inverse_M, plan.order, plan.bounds, recipe.facts.slot))
 
 
 _MEASURES: dict[Kind, Callable[[Tensor, Tensor, Plan, Recipe], Kept]] = {

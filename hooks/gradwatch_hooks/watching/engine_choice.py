@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import nn
 
@@ -33,10 +34,14 @@ class EngineChoice:
         if name != AUTO and name not in ENGINES:
             raise SettingsError(f"engine={name!r}: choose among {AUTO}, {', '.join(ENGINES)}")
         self._name = name
-        self._target = target
+        self._make_target = target
         self._made: dict[str, Engine] = {}
         self._is_mixed = False
         self._speaks_within = False
+
+    def _target(self) -> Target:
+        target = self._make_target()
+        return replace(target, may_trace=False) if self._name == AUTO else target
 
     def of(self, batch: BatchRoles) -> Engine | Unavailable:
         """The engine for a batch."""
@@ -52,7 +57,7 @@ class EngineChoice:
         if is_compiled(target.model):
             return Unavailable(
                 "several roles in one backward of a compiled model: taps would change what is compiled, and so its rounding. Give "
-                "each role its own micro-batch, or choose engine='split' or 'neutral' and watch before the model's first call"
+                "each role its own micro-batch, or choose engine='split' or 'exact' and watch before the model's first call"
             )
         return self._engine("lora" if trains_only_lora(target) else "neutral")
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from gradwatch.client.run import Run
-from gradwatch.client.start import newest
 from gradwatch.errors import SettingsError
 from gradwatch.quantities.engines.engine import Target
 from gradwatch.quantities.nonfinite_locator import NonfiniteLocator
@@ -25,20 +24,20 @@ from gradwatch.quantities.per_role import RoleReading
 from gradwatch.quantities.policy import PolicyBatch, measure_policy
 from gradwatch.quantities.role_gradients import RoleGradients
 from gradwatch.quantities.sharding import flat_parameters
-from gradwatch.quantities.unavailable import Unavailable
 from gradwatch_hooks.watching.attempts import Attempts, unwrap
 from gradwatch_hooks.watching.cast import Cast, Name
 from gradwatch_hooks.watching.engine_choice import EngineChoice
 from gradwatch_hooks.watching.gradients import Gradients, of_model, trained
 from gradwatch_hooks.watching.guard import Guard
-from gradwatch_hooks.watching.held_samples import HeldSamples, with_influence
+from gradwatch_hooks.watching.held_samples import HeldSamples
 from gradwatch_hooks.watching.later import Later
 from gradwatch_hooks.watching.numbers import StepNumbers, reading_of
 from gradwatch_hooks.watching.overhead import Overhead
-from gradwatch_hooks.watching.record import StepRecord, to_log, to_record
+from gradwatch_hooks.watching.publisher import Publisher, run_to_log_to
+from gradwatch_hooks.watching.record import StepRecord, to_record
 from gradwatch_hooks.watching.registry import claim, release
 from gradwatch_hooks.watching.role_steps import RoleSteps
-from gradwatch_hooks.watching.sequence_figures import SequenceFigures, inflation
+from gradwatch_hooks.watching.sequence_figures import SequenceFigures
 from gradwatch_hooks.watching.spread import spread_of
 from gradwatch_hooks.watching.updates import UPDATE_EVERY, Updates
 
@@ -75,11 +74,13 @@ class Watcher:
         self.guard = Guard()
         self.step = first_step
         self.last: StepRecord | None = None
-        self._model, self._scaler, self._policy, self._on_record = model, scaler, policy, on_record
+        self._model, self._scaler, self._on_record = model, scaler, on_record
         self._group = partial(group_parameters, model, include=include, exclude=exclude, depth=depth, max_groups=max_groups)
         groups = self._group()
         self._spread = spread_of(model, groups.parameters, process_group)
-        self._run = self._run_of(run)
+        may_be_none = on_record is not None or self._spread.rank > 0
+        chosen = run_to_log_to(run, may_be_none)
+        self._publisher = Publisher(chosen, policy, self._spread.rank == 0, self.guard.notices)
         steppers = [unwrap(one) for one in optimizers]
         if steppers and trained(steppers).isdisjoint(id(one.parameter) for one in groups.parameters):
             raise SettingsError(
@@ -166,8 +167,7 @@ class Watcher:
         self, metrics: Mapping[str, Any], *, role: str = "", agent: str = "", scope: str = "", stream: str | None = None
     ) -> None:
         """`Run.log` at the step of the coming record."""
-        if self._run is not None:
-            self._run.log(metrics, self.step, role=role, agent=agent, policy=self._policy, scope=scope, stream=stream)
+        self._publisher.log(metrics, self.step, role=role, agent=agent, scope=scope, stream=stream)
 
     def observe(self, measured: PolicyBatch | RoleReading) -> None:
         """Log quantities by role at the step of the coming record, read when the device has them: one host sync, no wait.
@@ -177,7 +177,8 @@ class Watcher:
         """
         with self._loud_at_first("Watcher.observe"):
             reading = measure_policy(measured) if isinstance(measured, PolicyBatch) else measured
-            self._later.give(reading.pack(), partial(self._observed, reading, self.step))
+            step = self.step
+            self._later.give(reading.pack(), lambda numbers: self._publisher.by_role(reading.unpack(numbers), step))
 
     def log_samples(self, samples: Iterable[Any]) -> None:
         """`Run.log_samples` with the coming record, and each sample's influence on its gradient.
@@ -221,15 +222,6 @@ class Watcher:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Detach."""
         self.detach()
-
-    def _run_of(self, run: Run | None) -> Run | None:
-        """The run to log to; of several processes, those after the first need none."""
-        if run is None and (self._on_record is not None or self._spread.rank):
-            return None
-        chosen = run or newest()
-        if chosen.is_over:
-            raise SettingsError(f"run {chosen.id} is finished: call gradwatch.init() before watch()")
-        return chosen
 
     def _gradients_of(self, groups: ParameterGroups) -> Gradients:
         locator = NonfiniteLocator(self._model, groups.parameters, self._spread.rank) if self._locates else None
@@ -293,12 +285,7 @@ class Watcher:
                 self._roles.clear()
             step, reading = self._updates.after()
             if reading is not None:
-                self._later.give(reading.pack(), lambda packed: self._log_ratios(step, reading.unpack(packed)))
-
-    def _log_ratios(self, step: int, ratios: Mapping[str, float]) -> None:
-        if self._run is not None and self._spread.rank == 0:
-            for scope, ratio in ratios.items():
-                self._run.log({"update_to_weight_ratio": ratio}, step, scope=scope, policy=self._policy)
+                self._later.give(reading.pack(), lambda packed: self._publisher.update_ratios(reading.unpack(packed), step))
 
     def _record(self, skipped: bool) -> None:
         if self._roles.is_open:
@@ -351,38 +338,9 @@ class Watcher:
         if isinstance(record.roles, RoleGradients) and self._spread.group is None:
             record = replace(record, noise_scale=self._figures.noise_scale(record.roles))
         self.last = record
-        self._say(record)
-        self._log(record, samples)
+        self._publisher.record(record, samples)
         if self._on_record is not None:
             self._on_record(record)
-
-    def _log(self, record: StepRecord, samples: Sequence[Mapping[str, Any]]) -> None:
-        if self._run is None:
-            return
-        if self._spread.rank == 0:
-            for metrics, role, agent, scope in to_log(record):
-                self._run.log(metrics, record.step, role=role, agent=agent, policy=self._policy, scope=scope)
-            if record.nonfinite:
-                self._run.log_event(record.nonfinite, kind="nonfinite", step=record.step)
-        if samples and isinstance(record.roles, RoleGradients):
-            for role, values in inflation(record.roles, samples).items():
-                self._run.log(values, record.step, role=role, policy=self._policy)
-        if samples:
-            influence = record.roles.influence if isinstance(record.roles, RoleGradients) else ()
-            self._run.log_samples(with_influence(samples, influence), record.step)
-
-    def _observed(self, reading: RoleReading, step: int, numbers: list[float]) -> None:
-        for role, values in reading.unpack(numbers).items():
-            if self._run is not None:
-                self._run.log(values, step, role=role, policy=self._policy)
-
-    def _say(self, record: StepRecord) -> None:
-        """Say once for each reason why something is not measured."""
-        if record.why:
-            self.guard.notices.once(f"norm:{record.why}", f"gradient norm unavailable at step {record.step}: {record.why}")
-        if isinstance(record.roles, Unavailable):
-            reason = record.roles.reason
-            self.guard.notices.once(f"roles:{reason[:60]}", f"role gradients unavailable at step {record.step}: {reason}")
 
 
 def _flush(flush: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -370,3 +371,23 @@ def test_an_empty_micro_batch_does_not_change_how_roles_are_measured():
         optimizer.step()
     assert records[0].roles.engine == "micro"
     assert records[0].roles.counts[0] == SEQUENCES * TOKENS
+
+
+def test_fifty_steps_with_split_are_those_without_to_rounding():
+    watched, plain = Speaking(), Speaking()
+    for model in (watched, plain):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        watcher = None
+        if model is watched:
+            watcher = watch(
+                model, optimizer=optimizer, engine="split", roles=["a", "b"], max_overhead=None, on_record=lambda _: None
+            )
+        for number in range(50):
+            optimizer.zero_grad()
+            with watcher.roles([0, 1, number % 2, 1] * 2) if watcher is not None else nullcontext():
+                losses(model, tokens(number)).mean().backward()
+            optimizer.step()
+        if watcher is not None:
+            watcher.detach()
+    for one, other in zip(watched.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)

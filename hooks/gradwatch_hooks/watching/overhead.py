@@ -17,6 +17,7 @@ class Overhead:
 
     def __init__(self, most: float | None, spread: Spread) -> None:
         self._budget = Budget(most, spread.largest)
+        self._is_warm = False
         self._late: deque[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = deque()
 
     @property
@@ -27,11 +28,13 @@ class Overhead:
     def next_step(self, was_measured: bool) -> Decision:
         """Whether the coming step is measured; tell whether the one that ends here was."""
         taken = CLOCK.take()
-        if isinstance(taken, float):
-            if was_measured:
+        # The first step that is measured sets the engine up, which no later one does.
+        if was_measured and self._is_warm:
+            if isinstance(taken, float):
                 self._budget.measured(taken)
-        else:
-            self._late.append(taken)
+            else:
+                self._late.append(taken)
+        self._is_warm = self._is_warm or was_measured
         while self._late and self._late[0][-1][1].query():  # type: ignore[no-untyped-call]
             self._budget.measured(sum(start.elapsed_time(end) for start, end in self._late.popleft()) / 1e3)
         return self._budget.decide(time.perf_counter())

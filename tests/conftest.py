@@ -11,6 +11,9 @@ import signal
 import pytest
 from hypothesis import settings
 
+# Several files run at a time. Without it accelerate sets it in the middle of a test, and warns.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("gradwatch", deadline=None)
 settings.load_profile("gradwatch")

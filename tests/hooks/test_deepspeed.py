@@ -54,11 +54,16 @@ def initialize(job: Job, **config: Any) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """DeepSpeed needs a process group, also for one process."""
+    """DeepSpeed needs a process group, also for one process; what it leaves in this one is taken back."""
+    linear, environment = torch.nn.functional.linear, dict(os.environ)
     meeting = tmp_path_factory.mktemp("meeting") / "file"
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+    # ZeRO 3 puts its own in torch, for every module of the process.
+    torch.nn.functional.linear = linear
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
 
 
 class DeepSpeed:

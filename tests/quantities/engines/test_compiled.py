@@ -13,7 +13,6 @@ from gradwatch.quantities.engines.split import Split
 from gradwatch.quantities.engines.tapped import Tapped
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, while it compiles
 @pytest.mark.parametrize(("kind", "before"), [(Exact, True), (Split, False)])
 def test_a_compiled_model_is_one_graph_and_is_measured(kind: type[Tapped], before: bool) -> None:
     torch._dynamo.reset()

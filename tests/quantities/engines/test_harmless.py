@@ -62,7 +62,6 @@ def test_a_checkpointed_pass_whose_backward_comes_at_another_time_still_has_one(
     assert not any(one._forward_hooks or "forward" in vars(one) for one in model.modules())
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, while it compiles
 def test_a_compiled_pass_keeps_every_gradient_where_an_engine_only_looks() -> None:
     torch._dynamo.reset()
     model, twin = Speaking(), Speaking()

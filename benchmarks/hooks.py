@@ -3,7 +3,8 @@
 Models A and B (4.1 and 10.6 million parameters, shaped as Qwen2) train on 8 sequences of 256 tokens of K roles, one thread, AdamW.
 Every variant has a copy of the model of its own, on which what watches stays attached. Each round takes every variant for one step,
 in another order; the processor time of the process, whatever thread spent it, is divided by that of the plain step of that round:
-of micro-batches by role for `micro`, of a model with LoRA adapters for `LoRA`. Engines measure at every step (max_overhead=None);
+of micro-batches of 8 sequences a role for `micro` (`micro, parted`: the 8 sequences parted among the roles), of a model with LoRA
+adapters for `LoRA`. Engines measure at every step (max_overhead=None);
 `every=10` is nine steps of `neutral` that are not measured and one that is. The exact steps that `neutral` takes at times, the
 first and one in twenty, cost what `exact` does and are not in its median. Peak memory is that of a process for each variant, above
 what its imports need. wandb is measured where it is installed.
@@ -52,7 +53,7 @@ class Effort(NamedTuple):
 
 
 FULL = Effort(tuple((model, roles) for model in MODELS for roles in (2, 4, 8)), tuple(VARIANTS), tuple(VARIANTS), 2, 15)
-QUICK = Effort((JUDGED,), ("plain", *BASES.values(), *ENGINES, UNMEASURED, PEER), ("plain", "neutral"), 1, 2)
+QUICK = Effort((JUDGED,), ("plain", "plain, by role", "plain, LoRA", *ENGINES, UNMEASURED, PEER), ("plain", "neutral"), 1, 1)
 
 
 def available(names: Sequence[str]) -> list[str]:
@@ -150,10 +151,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the judged variants of one case, within a minute")
     parser.add_argument("--model", choices=MODELS, help="only this model")
     parser.add_argument("--roles", type=int, help="only with so many roles")
+    parser.add_argument("--rounds", type=int, help="so many rounds")
     options = parser.parse_args()
     effort = QUICK if options.quick else FULL
     cases = tuple(one for one in effort.cases if options.model in (None, one[0]) and options.roles in (None, one[1]))
-    return run(effort._replace(cases=cases))
+    return run(effort._replace(cases=cases, rounds=options.rounds or effort.rounds))
 
 
 if __name__ == "__main__":

@@ -84,7 +84,14 @@ class Loop:
         self.update()
 
     def by_role(self, around: Around = lambda _: nullcontext()) -> None:
-        """One step on a micro-batch of each role."""
+        """One step on a micro-batch of each role, of 8 sequences each."""
+        for role in range(len(self.names)):
+            with around(torch.full_like(self.role_B, role)):
+                self.losses(self.ids_BT).sum().backward()
+        self.update()
+
+    def parted(self, around: Around = lambda _: nullcontext()) -> None:
+        """One step on a micro-batch of each role, which share the 8 sequences."""
         for role in range(len(self.names)):
             own = self.role_B == role
             with around(self.role_B[own]):
@@ -153,9 +160,11 @@ def wandb_watched(setting: Setting, log: str) -> Iterator[Step]:
 VARIANTS: dict[str, Callable[[Setting], AbstractContextManager[Step]]] = {
     "plain": plain,
     "plain, by role": lambda setting: plain(setting, "by_role"),
+    "plain, parted": lambda setting: plain(setting, "parted"),
     "plain, LoRA": lambda setting: plain(setting, lora=True),
     "no roles": lambda setting: watched(setting, "auto", measured=0),
     "micro": lambda setting: watched(setting, "micro", "by_role"),
+    "micro, parted": lambda setting: watched(setting, "micro", "parted"),
     "LoRA": lambda setting: watched(setting, "lora", lora=True),
     "neutral": lambda setting: watched(setting, "neutral"),
     "neutral, not measured": lambda setting: watched(setting, "neutral", measured=1),
@@ -168,5 +177,5 @@ VARIANTS: dict[str, Callable[[Setting], AbstractContextManager[Step]]] = {
 }
 """Each makes a step; what it watches with stays attached from step to step."""
 
-BASES = {"micro": "plain, by role", "LoRA": "plain, LoRA"}
+BASES = {"micro": "plain, by role", "micro, parted": "plain, parted", "LoRA": "plain, LoRA"}
 """What a variant is compared with, where that is not `plain`."""

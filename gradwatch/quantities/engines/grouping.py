@@ -48,6 +48,14 @@ def gather(rows_MD: Tensor, grouping: Grouping) -> Tensor:
     return rows_MD.reshape(units, -1).index_select(0, grouping.order).view(rows_MD.shape)
 
 
+def speakers(grouping: Grouping) -> Tensor:
+    """The speaker of each unit, as the units lie: (U,)."""
+    sorted_U = torch.repeat_interleave(grouping.bounds.diff())
+    if not len(grouping.order):
+        return sorted_U
+    return torch.empty_like(grouping.order).scatter_(0, grouping.order, sorted_U.to(grouping.order.device))
+
+
 def slices(grouping: Grouping, rows: int) -> Sequence[slice]:
     """Where each speaker's rows lie among M gathered ones."""
     bounds = grouping.bounds.tolist()

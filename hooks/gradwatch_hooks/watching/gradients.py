@@ -66,11 +66,10 @@ class Gradients:
 
     def coverage(self, covered: frozenset[int]) -> Tensor | float:
         """The share of ‖g‖² in these parameters: the same before and after clipping by the norm."""
-        members = self.groups.parameters
-        if len(covered) == len(members):
+        members = [(index in covered, one) for index, one in enumerate(self.groups.parameters) if one.parameter.requires_grad]
+        inside, outside = (tuple(one for is_inside, one in members if is_inside is wanted) for wanted in (True, False))
+        if not outside:
             return 1.0
-        inside = tuple(one for index, one in enumerate(members) if index in covered)
-        outside = tuple(one for index, one in enumerate(members) if index not in covered)
         norms = measure_grad_norm(ParameterGroups(("covered", "uncovered"), (inside, outside)))
         if isinstance(norms, Unavailable):
             return float("nan")

@@ -100,7 +100,9 @@ class NormSpike(SeriesDetector[NormMemory]):
     )
 
     def reads(self, series: Series) -> bool:
-        return series.metric == "grad_norm" and series.stat in ("", "mean", "max")
+        # The norm of one module tells where the whole one came from; alone it moves too freely to be called a spike.
+        is_of_a_module = bool(series.scope) and not series.role
+        return series.metric == "grad_norm" and series.stat in ("", "mean", "max") and not is_of_a_module
 
     def open_episode(self, memory: NormMemory) -> Episode | None:
         return memory.episode

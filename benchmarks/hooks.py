@@ -1,13 +1,13 @@
 """What watching gradients by role costs a training step, in time and in memory.
 
-Models A and B (4.1 and 10.6 million parameters, shaped as Qwen2) train on 8 sequences of 256 tokens of K roles, one thread, AdamW.
-Every variant has a copy of the model of its own, on which what watches stays attached. Each round takes every variant for one step,
-in another order; the processor time of the process, whatever thread spent it, is divided by that of the plain step of that round:
-of micro-batches of 8 sequences a role for `micro` (`micro, parted`: the 8 sequences parted among the roles), of a model with LoRA
-adapters for `LoRA`. Engines measure at every step (max_overhead=None);
+Models A and B (4.1 and 10.6 million parameters, shaped as Qwen2) train on 8 sequences of 256 tokens of K roles, one thread,
+AdamW. Every variant has a copy of the model of its own, on which what watches stays attached. Each round takes every variant
+for one step, in another order, right before or after a plain step; the processor time of the process, whatever thread spent it,
+is divided by that of this plain step: one on micro-batches of 8 sequences a role for `micro` (`micro, parted`: the 8 sequences
+parted among the roles), one of a model with LoRA adapters for `LoRA`. Engines measure at every step (max_overhead=None);
 `every=10` is nine steps of `neutral` that are not measured and one that is. The exact steps that `neutral` takes at times, the
-first and one in twenty, cost what `exact` does and are not in its median. Peak memory is that of a process for each variant, above
-what its imports need. wandb is measured where it is installed.
+first and one in twenty, cost what `exact` does and are not in its median. Peak memory is that of a process for each variant,
+above what its imports need. wandb is measured where it is installed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import torch
-from harness.rounds import Interval, Target, conclude, cpu_seconds, ratios, table
+from harness.rounds import Interval, Target, conclude, cpu_seconds, median_interval, table
 from harness.training import BASES, MODELS, VARIANTS, Setting
 
 ENGINES = ("micro", "LoRA", "neutral", "split")
@@ -53,7 +54,7 @@ class Effort(NamedTuple):
 
 
 FULL = Effort(tuple((model, roles) for model in MODELS for roles in (2, 4, 8)), tuple(VARIANTS), tuple(VARIANTS), 2, 15)
-QUICK = Effort((JUDGED,), ("plain", "plain, by role", "plain, LoRA", *ENGINES, UNMEASURED, PEER), ("plain", "neutral"), 1, 1)
+QUICK = Effort((JUDGED,), (*ENGINES, UNMEASURED, PEER), ("plain", "neutral"), 1, 1)
 
 
 def available(names: Sequence[str]) -> list[str]:
@@ -61,18 +62,20 @@ def available(names: Sequence[str]) -> list[str]:
 
 
 def times(setting: Setting, effort: Effort) -> dict[str, list[float]]:
-    """Seconds of processor time of a step, by variant and round."""
+    """The processor time of a step over that of its plain step right before or after it, by variant and round."""
     names, dice = available(effort.variants), Random(0)
+    pairs = [(name, BASES.get(name, "plain")) for name in names if name != "plain"]
     with ExitStack() as stack:
-        steps = {name: stack.enter_context(VARIANTS[name](setting)) for name in names}
+        steps = {name: stack.enter_context(VARIANTS[name](setting)) for name in dict.fromkeys(chain.from_iterable(pairs))}
         for step in steps.values():
             for _ in range(effort.warm_up):
                 step()
-        seen: dict[str, list[float]] = {name: [] for name in steps}
-        for _ in range(effort.rounds):
-            dice.shuffle(names)
-            for name in names:
-                seen[name].append(cpu_seconds(steps[name]))
+        seen: dict[str, list[float]] = {name: [] for name, _ in pairs}
+        for number in range(effort.rounds):
+            dice.shuffle(pairs)
+            for pair in pairs:
+                taken = {name: cpu_seconds(steps[name]) for name in (pair if number % 2 else pair[::-1])}
+                seen[pair[0]].append(taken[pair[0]] / taken[pair[1]])
     return seen
 
 
@@ -112,7 +115,7 @@ def measure(model: str, roles: int, effort: Effort) -> dict[str, dict[str, float
         # First, while no thread runs that a forked process would miss.
         memory = peaks(setting, effort.weighed)
         seen = times(setting, effort)
-    found = ratios(seen, BASES, "plain")
+    found = {"plain": Interval(1.0, 1.0, 1.0)} | {name: median_interval(values) for name, values in seen.items()}
     if UNMEASURED in found:
         found[EVERY_10] = Interval(*(0.9 * off + 0.1 * on for off, on in zip(found[UNMEASURED], found["neutral"], strict=True)))
     rows = {}
@@ -151,9 +154,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the judged variants of one case, within a minute")
     parser.add_argument("--model", choices=MODELS, help="only this model")
     parser.add_argument("--roles", type=int, help="only with so many roles")
+    parser.add_argument("--judged", action="store_true", help="only the variants that have a target")
     parser.add_argument("--rounds", type=int, help="so many rounds")
     options = parser.parse_args()
     effort = QUICK if options.quick else FULL
+    if options.judged:
+        effort = effort._replace(variants=QUICK.variants, weighed=("plain", *BASES.values(), *ENGINES))
     cases = tuple(one for one in effort.cases if options.model in (None, one[0]) and options.roles in (None, one[1]))
     return run(effort._replace(cases=cases, rounds=options.rounds or effort.rounds))
 

@@ -38,14 +38,6 @@ class Interval(NamedTuple):
     high: float
 
 
-def ratios(seen: Mapping[str, Sequence[float]], bases: Mapping[str, str], base: str) -> dict[str, Interval]:
-    """Each measurement over that of its base in the same round (`base`, where `bases` says no other): the medians over rounds."""
-    return {
-        name: median_interval([one / other for one, other in zip(values, seen[bases.get(name, base)], strict=True)])
-        for name, values in seen.items()
-    }
-
-
 def median_interval(values: Sequence[float], draws: int = 2000) -> Interval:
     """The median with a bootstrap interval, the same each time."""
     dice = Random(0)

@@ -4,23 +4,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from clean import cleaned
 from client.scripted import Server, serving
-
-from gradwatch.client import lifecycle
-from gradwatch.client.identity import RANKS
-from gradwatch.settings import SETTINGS
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """No setting and no launcher from outside; runs that a test leaves open end with it."""
-    for name in (*(one.variable for one in SETTINGS), *(one for pair in RANKS for one in pair), "SLURM_JOB_ID", "RAY_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("GRADWATCH_DIR", str(tmp_path / "spool"))
-    monkeypatch.setattr("gradwatch.client.worker.LAST_POLL_SECONDS", 0.0)
-    yield
-    for run in lifecycle.active():
-        run.finish()
+    with cleaned(monkeypatch, tmp_path):
+        yield
 
 
 @pytest.fixture

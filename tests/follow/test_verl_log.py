@@ -34,13 +34,17 @@ def test_a_log_of_verls_is_followed_and_its_nulls_are_not_finite(following: Any)
     log.file.close()
 
 
-def test_a_training_of_verls_that_starts_again_is_another_attempt(following: Any) -> None:
-    path = following.folder / "dr-mas.jsonl"
-    first = FileLog(path)
+def begun(following: Any) -> FileLog:
+    """A log of five steps that is followed."""
+    first = FileLog(following.folder / "dr-mas.jsonl")
     first.log(range(1, 6), 0.5)
     following.start()
     following.has("dr-mas", "actor/grad_norm", *range(1, 6))
-    again = FileLog(path)
+    return first
+
+
+def test_a_training_of_verls_that_starts_again_is_another_attempt(following: Any) -> None:
+    first, again = begun(following), FileLog(following.folder / "dr-mas.jsonl")
     again.log([1, 2], 0.75)
     following.has("dr-mas", "actor/grad_norm", 1, 2, attempt=2)
     again.log([3], 0.75)
@@ -51,12 +55,7 @@ def test_a_training_of_verls_that_starts_again_is_another_attempt(following: Any
 
 
 def test_a_training_of_verls_that_is_resumed_is_another_attempt_from_its_step_on(following: Any) -> None:
-    path = following.folder / "dr-mas.jsonl"
-    first = FileLog(path)
-    first.log(range(1, 6), 0.5)
-    following.start()
-    following.has("dr-mas", "actor/grad_norm", *range(1, 6))
-    again = FileLog(path)
+    first, again = begun(following), FileLog(following.folder / "dr-mas.jsonl")
     again.log([4, 5], 0.75)
     following.has("dr-mas", "actor/grad_norm", 4, 5, attempt=2)
     first.file.close()

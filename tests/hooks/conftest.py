@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases.site import Site, serving
-
-from gradwatch.client import lifecycle
-from gradwatch.client.identity import RANKS
-from gradwatch.settings import SETTINGS
+from clean import cleaned
 
 pytest.register_assert_rewrite("contracts.hook_contract")
 
@@ -17,16 +14,11 @@ pytest.register_assert_rewrite("contracts.hook_contract")
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """No setting and no launcher from outside, one thread; runs that a test leaves open end with it."""
-    for name in (*(one.variable for one in SETTINGS), *(one for pair in RANKS for one in pair), "SLURM_JOB_ID", "RAY_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("GRADWATCH_DIR", str(tmp_path / "spool"))
-    monkeypatch.setattr("gradwatch.client.worker.LAST_POLL_SECONDS", 0.0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    for run in lifecycle.active():
-        run.finish()
+    with cleaned(monkeypatch, tmp_path):
+        yield
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

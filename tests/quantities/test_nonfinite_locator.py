@@ -362,7 +362,7 @@ def test_what_torch_refuses_ends_the_search_and_not_the_step() -> None:
     locator = NonfiniteLocator(model, group_parameters(model).parameters)
     locator.arm()
     torch.func.vmap(model)(torch.ones(3, 2, 4))
-    locator.reading().read()
+    assert not locator.reading().read()
 
 
 def test_copies_of_a_watched_model_are_not_watched() -> None:

@@ -244,12 +244,13 @@ class Watcher:
 
     @contextmanager
     def _closing(self) -> Iterator[None]:
+        is_whole = False
         try:
             yield
-        except BaseException:
-            self._roles.lose("an error ended a block of roles, and nothing tells what of it came into the gradient")
-            raise
+            is_whole = True
         finally:
+            if not is_whole:
+                self._roles.lose("an error ended a block of roles, and nothing tells what of it came into the gradient")
             self.close_roles()
 
     @contextmanager
